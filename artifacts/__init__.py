@@ -1,0 +1,44 @@
+"""The artifact format: one directory with a manifest, engines, weights and a tokenizer."""
+
+from dfc.artifacts.errors import ArtifactError
+from dfc.artifacts.hashing import Progress
+from dfc.artifacts.manifest import (
+    SCHEMA_VERSION,
+    Build,
+    Component,
+    ComponentName,
+    Engine,
+    File,
+    Manifest,
+    Model,
+    Parameter,
+    Precision,
+    Role,
+    Stage,
+    Tensor,
+)
+from dfc.artifacts.reader import Artifact, open_artifact, verify
+from dfc.artifacts.writer import ArtifactWriter, check_replaceable
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "Artifact",
+    "ArtifactError",
+    "ArtifactWriter",
+    "Build",
+    "Component",
+    "ComponentName",
+    "Engine",
+    "File",
+    "Manifest",
+    "Model",
+    "Parameter",
+    "Precision",
+    "Progress",
+    "Role",
+    "Stage",
+    "Tensor",
+    "check_replaceable",
+    "open_artifact",
+    "verify",
+]

@@ -1,0 +1,210 @@
+"""The manifest: what an artifact holds, how its stages are called, and what it was built from and with."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from dfc.artifacts.errors import ArtifactError
+from dfc.artifacts.paths import check_relative
+
+SCHEMA_VERSION = 1
+
+ComponentName = Literal["target", "mtp", "dflash2", "dflash"]
+Precision = Literal["float32", "bfloat16", "float16"]
+Role = Literal["input", "output", "cache", "state"]
+
+
+def _relative(value: str) -> str:
+    try:
+        return check_relative(value)
+    except ArtifactError as error:
+        raise ValueError(str(error)) from None
+
+
+def _basename(value: str) -> str:
+    # A checkpoint's location would differ between machines and break byte-identical builds.
+    if not value or "/" in value:
+        raise ValueError("a directory's last name is wanted here, without any '/'")
+    return value
+
+
+def _portable(options: dict[str, str]) -> dict[str, str]:
+    for name, value in options.items():
+        if value.startswith("/"):
+            raise ValueError(f"option {name} holds the absolute path {value}, which differs between machines")
+    return options
+
+
+RelativePath = Annotated[str, AfterValidator(_relative)]
+Basename = Annotated[str, AfterValidator(_basename)]
+Dimension = Annotated[int, Field(ge=0)] | Annotated[str, Field(min_length=1)]
+Parameter = bool | int | float | str | tuple[int, ...] | None
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class File(_Frozen):
+    """Digest and length of one file of the artifact."""
+
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    size: int = Field(ge=0)
+
+
+class Model(_Frozen):
+    """Identity of the target model."""
+
+    name: Basename
+    architecture: str
+    hidden_size: int = Field(gt=0)
+    vocab_size: int = Field(gt=0)
+    num_layers: int = Field(gt=0)
+    max_context: int = Field(gt=0)
+    eos_token_ids: tuple[int, ...]
+    candidate_vocab_size: int = Field(gt=0)
+
+
+class Tensor(_Frozen):
+    """One input or output of a stage.
+
+    A string in `shape` is a symbolic dimension. `alias` is set on outputs only: it names the input that the output
+    follows, in the same buffer for a cache and as the next round's value for a state.
+    """
+
+    name: str = Field(min_length=1)
+    dtype: str = Field(min_length=1)
+    shape: tuple[Dimension, ...]
+    alias: str | None = None
+    role: Role
+
+
+class Engine(_Frozen):
+    """One compiled form of a stage, for one backend and precision."""
+
+    path: RelativePath
+    precision: Precision
+    library: str
+    library_version: str
+    compute_capabilities: tuple[str, ...] = ()
+    options: dict[str, str] = {}
+
+
+class Stage(_Frozen):
+    """What one call of a stage takes and gives, and the engines that compute it, by backend."""
+
+    component: ComponentName
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    engines: dict[str, tuple[Engine, ...]]
+
+    @model_validator(mode="after")
+    def _check_tensors(self) -> Self:
+        names = {tensor.name for tensor in self.inputs}
+        for tensors in (self.inputs, self.outputs):
+            if len({tensor.name for tensor in tensors}) != len(tensors):
+                raise ValueError("two inputs or two outputs have the same name")
+        for tensor in self.inputs:
+            if tensor.alias is not None:
+                raise ValueError(f"input {tensor.name} has an alias, which only outputs may have")
+        for tensor in self.outputs:
+            if tensor.alias is not None and tensor.alias not in names:
+                raise ValueError(f"output {tensor.name} is an alias of {tensor.alias}, which is not an input")
+        return self
+
+
+class Component(_Frozen):
+    """One checkpoint that went into the artifact, with the parameters that the runtime needs."""
+
+    source: Basename
+    parameters: dict[str, Parameter] = {}
+
+
+class Build(_Frozen):
+    """How the artifact was built: nothing that differs between two builds of the same input."""
+
+    options: Annotated[dict[str, str], AfterValidator(_portable)] = {}
+    tools: dict[str, str] = {}
+
+
+class Manifest(_Frozen):
+    """The content of `manifest.json`.
+
+    The compiler leaves `files` empty: `ArtifactWriter.commit` fills it from what was written.
+    """
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    model: Model
+    precision: Precision
+    backends: tuple[str, ...]
+    components: dict[ComponentName, Component]
+    stages: dict[str, Stage]
+    files: dict[RelativePath, File] = {}
+    calibration: dict[str, float] = {}
+    build: Build = Build()
+
+    @model_validator(mode="after")
+    def _check_references(self) -> Self:
+        for name, stage in self.stages.items():
+            if stage.component not in self.components:
+                raise ValueError(f"stage {name} belongs to the component {stage.component}, which is not listed")
+            for backend, engines in stage.engines.items():
+                if backend not in self.backends:
+                    raise ValueError(f"stage {name} has an engine for {backend}, which is not listed in backends")
+                for engine in engines:
+                    if self.files and engine.path not in self.files:
+                        raise ValueError(f"stage {name} names the engine {engine.path}, which is not listed in files")
+        return self
+
+    def with_files(self, files: dict[str, File]) -> "Manifest":
+        """Return this manifest with `files` as its list of files.
+
+        Raises:
+            ArtifactError: a path leaves the artifact, or an engine is not among the files.
+        """
+        try:
+            return Manifest.model_validate({**dict(self), "files": files})
+        except ValidationError as error:
+            raise ArtifactError(f"the manifest does not fit the files written: {_first_problem(error)}") from None
+
+    def to_json(self) -> str:
+        """Return the canonical text: equal manifests give equal bytes."""
+        return json.dumps(self.model_dump(mode="json"), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def load(cls, path: Path) -> "Manifest":
+        """Read a manifest file.
+
+        Raises:
+            ArtifactError: the file cannot be read, is not a manifest, or comes from a newer dfc.
+        """
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise ArtifactError(f"cannot read {path}: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise ArtifactError(f"{path} is not UTF-8 text") from None
+        try:
+            content = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ArtifactError(f"{path} is not JSON: {error}") from None
+        version = content.get("schema_version") if isinstance(content, dict) else None
+        if type(version) is int and version > SCHEMA_VERSION:
+            raise ArtifactError(
+                f"{path} was built by a newer dfc: its schema_version is {version} and this dfc reads {SCHEMA_VERSION}"
+            )
+        if version is None:
+            raise ArtifactError(f"{path} is not a dfc manifest: it has no schema_version")
+        try:
+            return cls.model_validate_json(text, strict=True)
+        except ValidationError as error:
+            raise ArtifactError(f"{path} is not a valid dfc manifest: {_first_problem(error)}") from None
+
+
+def _first_problem(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    reason = first["msg"].removeprefix("Value error, ")
+    field = ".".join(str(part) for part in first["loc"])
+    return f"field {field}: {reason}" if field else reason

@@ -1,0 +1,1 @@
+"""Checkpoints to ONNX stage graphs to engines to one artifact; never imported by the runtime."""

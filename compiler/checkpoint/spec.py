@@ -1,0 +1,133 @@
+"""What a checkpoint declares, validated once and frozen: the only view of a config the rest of dfc has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+LayerType = Literal["linear_attention", "full_attention"]
+StorageType = Literal["float32", "bfloat16", "float16"]
+
+
+@dataclass(frozen=True)
+class TensorLocation:
+    """Where one tensor's bytes lie: ``length`` bytes at ``offset`` of a ``.safetensors`` file."""
+
+    name: str
+    file: Path
+    offset: int
+    length: int
+    dtype: StorageType
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class AttentionSpec:
+    """Grouped-query attention: every ``num_heads // num_kv_heads`` query heads share a key/value head."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+
+
+@dataclass(frozen=True)
+class RopeSpec:
+    """Half-split (neox) rotary embedding of the first ``rotary_dim`` channels; inv_freq = theta ** (-2 i / rotary_dim)."""
+
+    theta: float
+    rotary_dim: int
+
+
+@dataclass(frozen=True)
+class GatedDeltaNetSpec:
+    """Gated DeltaNet: value head j reads key head ``j // (num_value_heads // num_key_heads)``."""
+
+    num_key_heads: int
+    num_value_heads: int
+    key_head_dim: int
+    value_head_dim: int
+    conv_kernel_size: int
+
+    @property
+    def key_size(self) -> int:
+        return self.num_key_heads * self.key_head_dim
+
+    @property
+    def value_size(self) -> int:
+        return self.num_value_heads * self.value_head_dim
+
+    @property
+    def conv_channels(self) -> int:
+        return 2 * self.key_size + self.value_size
+
+
+@dataclass(frozen=True)
+class MTPSpec:
+    """Multi-token prediction head inside the target's checkpoint (``mtp.*``); every layer is full attention."""
+
+    num_layers: int
+
+
+@dataclass(frozen=True)
+class TargetSpec:
+    """A Qwen3.5-class dense text target.
+
+    ``prefix`` is what stands before ``embed_tokens.weight`` in tensor names (``model.`` or ``model.language_model.``);
+    ``head`` names the tensor the logits come from (the embedding when tied). ``candidate_vocab_size`` is the number of
+    leading vocabulary rows that are real tokens; rows past it are padding.
+    """
+
+    family: Literal["qwen3_5"]
+    directory: Path
+    architecture: str
+    prefix: str
+    head: str
+    hidden_size: int
+    intermediate_size: int
+    vocab_size: int
+    candidate_vocab_size: int
+    layer_types: tuple[LayerType, ...]
+    attention: AttentionSpec
+    rope: RopeSpec
+    gated_delta_net: GatedDeltaNetSpec
+    rms_norm_eps: float
+    max_position_embeddings: int
+    storage_type: StorageType
+    eos_token_ids: tuple[int, ...]
+    mtp: MTPSpec | None
+    tensors: dict[str, TensorLocation]
+
+
+@dataclass(frozen=True)
+class DFlash2Spec:
+    """A DFlash2 drafter.
+
+    ``target_layer_ids`` are 0-based target decoder layers; a feature is that layer's output (post residual).
+    ``sliding_windows[i]`` is layer i's window in tokens, or None for full attention; ``causal[i]`` its causality.
+    """
+
+    directory: Path
+    hidden_size: int
+    intermediate_size: int
+    vocab_size: int
+    attention: AttentionSpec
+    rope: RopeSpec
+    rms_norm_eps: float
+    attention_bias: bool
+    num_layers: int
+    block_size: int
+    mask_token_id: int
+    target_layer_ids: tuple[int, ...]
+    sliding_windows: tuple[int | None, ...]
+    causal: tuple[bool, ...]
+    conv_kernel_size: int
+    conv_group_size: int
+    selector_rank: int
+    selector_top_k: int
+    input_embedding_scale: float
+    output_multiplier: float
+    final_logit_softcapping: float | None
+    storage_type: StorageType
+    prefix: str
+    tensors: dict[str, TensorLocation]

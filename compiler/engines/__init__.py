@@ -1,0 +1,1 @@
+"""From a stage graph to what one backend loads: one file a backend."""

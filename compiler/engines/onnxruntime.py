@@ -1,0 +1,45 @@
+"""The onnxruntime backend: the lowered stage graph is the engine; weights stay in the artifact's weight files."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+from dfc.plugins import bodies
+
+from dfc.compiler.export.stage import DFC_DOMAIN, StageGraph
+from dfc.compiler.passes.lowering import Operator, Rule, lower, name_nodes, used_opsets
+from dfc.compiler.passes.merge_linears import merge_linears
+from dfc.compiler.passes.onnxruntime.block_attention import lower_block_attention
+from dfc.compiler.passes.onnxruntime.cached_attention import lower_cached_attention
+from dfc.compiler.passes.onnxruntime.gated_delta_net import (
+    lower_causal_convolution,
+    lower_gated_delta_net,
+    lower_gated_rms_norm,
+)
+from dfc.compiler.passes.onnxruntime.linear import lower_linear
+from dfc.compiler.passes.onnxruntime.rms_norm import fuse_add_and_norm, lower_rms_norm
+from dfc.compiler.passes.onnxruntime.swish import lower_swish
+
+RULES: dict[Operator, Rule] = {
+    (DFC_DOMAIN, "Linear"): lower_linear,
+    (DFC_DOMAIN, "CachedAttention"): lower_cached_attention,
+    (DFC_DOMAIN, "BlockAttention"): lower_block_attention,
+    (DFC_DOMAIN, "CausalConvolution"): lower_causal_convolution,
+    (DFC_DOMAIN, "GatedDeltaNet"): lower_gated_delta_net,
+    (DFC_DOMAIN, "GatedRMSNorm"): lower_gated_rms_norm,
+    ("", "RMSNormalization"): lower_rms_norm,
+    ("", "Swish"): lower_swish,
+}
+
+
+def compile_stage(stage: StageGraph) -> bytes:
+    """Return the ONNX file of a stage, for `onnxruntime`; the stage's graph is used up.
+
+    External data locations are relative to the artifact's ``weights`` directory.
+    """
+    model = stage.model
+    merge_linears(model.graph)
+    fuse_add_and_norm(model.graph)
+    lower(model, RULES | bodies.rules())
+    used_opsets(model)
+    name_nodes(model)
+    return ir.serde.serialize_model(model).SerializeToString(deterministic=True)

@@ -1,0 +1,1 @@
+"""Authoring stage graphs: named inputs and outputs, weights in place, and the composite dfc operators."""

@@ -1,0 +1,158 @@
+"""The composite operators of the dfc domain: what a stage graph says, before a backend says how.
+
+Every backend has one rule for each (`dfc.compiler.passes`). N is the batch, T the rows of a call, all float tensors are
+float32 unless said otherwise. A state or cache that an operator returns is a new value; whether it shares the memory of
+the old one is the backend's business.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+from onnxscript import OpBuilder
+
+from dfc.compiler.export.stage import DFC_DOMAIN
+
+
+def linear(op: OpBuilder, x: ir.Value, weight: ir.Value, bias: ir.Value | None = None) -> ir.Value:
+    """Return ``x @ weight.T + bias``: x [.., in], weight [out, in], bias [out]."""
+    inputs = (x, weight) if bias is None else (x, weight, bias)
+    return op.Linear(*inputs, _domain=DFC_DOMAIN)
+
+
+def cached_attention(
+    op: OpBuilder,
+    query: ir.Value,
+    key: ir.Value,
+    value: ir.Value,
+    key_cache: ir.Value,
+    value_cache: ir.Value,
+    lengths: ir.Value,
+    valid: ir.Value,
+    cosine: ir.Value,
+    sine: ir.Value,
+    *,
+    num_heads: int,
+    num_kv_heads: int,
+) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """Rotate query and key, append key and value to the caches, and attend causally.
+
+    query [N, T, heads * head_dim], key and value [N, T, kv_heads * head_dim], caches [N, kv_heads, C, head_dim]; lengths
+    and valid [N] int64: row t of a sequence stands at position ``lengths + t`` and counts when ``t < valid``. cosine and sine [C, rotary_dim / 2]: half-split rotation of the first rotary_dim channels.
+    Returns the attention output [N, T, heads * head_dim] and both caches.
+    """
+    inputs = (query, key, value, key_cache, value_cache, lengths, valid, cosine, sine)
+    output, keys, values = op.CachedAttention(
+        *inputs, num_heads=num_heads, num_kv_heads=num_kv_heads, _domain=DFC_DOMAIN, _outputs=3
+    )
+    return output, keys, values
+
+
+def block_attention(
+    op: OpBuilder,
+    query: ir.Value,
+    key_cache: ir.Value,
+    value_cache: ir.Value,
+    starts: ir.Value,
+    *,
+    num_heads: int,
+    num_kv_heads: int,
+    causal: bool,
+    window: int | None,
+) -> ir.Value:
+    """Attend from a block of B rows to everything before it and to the whole block (or causally within it).
+
+    query [N, B, heads * head_dim], already rotated; caches [N, kv_heads, C, head_dim] hold the rotated keys of positions
+    0 .. starts + B - 1; starts [N] int64 is the position of the block's first row. With a window, row j sees keys at
+    positions greater than ``starts + j - window`` only: `window` keys with its own (semantics A.4).
+    """
+    attributes = {"causal": int(causal), "window": window or 0}
+    return op.BlockAttention(
+        query,
+        key_cache,
+        value_cache,
+        starts,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        _domain=DFC_DOMAIN,
+        **attributes,
+    )
+
+
+def causal_convolution(
+    op: OpBuilder, x: ir.Value, weight: ir.Value, state: ir.Value
+) -> tuple[ir.Value, ir.Value]:
+    """Depthwise causal convolution over rows, then SiLU.
+
+    x [N, T, channels], weight [channels, 1, taps], state [N, taps - 1, channels]: the rows before. Returns
+    the rows [N, T, channels] and the state after all of them.
+    """
+    output, next_state = op.CausalConvolution(x, weight, state, _domain=DFC_DOMAIN, _outputs=2)
+    return output, next_state
+
+
+def gated_delta_net(
+    op: OpBuilder,
+    mixed: ir.Value,
+    decay: ir.Value,
+    beta: ir.Value,
+    decay_scale: ir.Value,
+    decay_bias: ir.Value,
+    state: ir.Value,
+    committed: ir.Value | None = None,
+) -> tuple[ir.Value, ir.Value]:
+    """Run the gated delta rule (semantics E) over rows.
+
+    mixed [N, T, 2 * key_size + value_size]: query, key, value by heads, not normalised; decay and beta [N, T, heads]: the
+    raw projections a and b; decay_scale and decay_bias [heads]: A_log and dt_bias; state [N, heads, value_dim, key_dim].
+    Returns the output [N, T, heads, value_dim] and the state after the rows that `committed` [N, T, 1] bool names (all
+    rows without it).
+    """
+    inputs = (mixed, decay, beta, decay_scale, decay_bias, state)
+    inputs = inputs if committed is None else (*inputs, committed)
+    output, next_state = op.GatedDeltaNet(*inputs, _domain=DFC_DOMAIN, _outputs=2)
+    return output, next_state
+
+
+def gated_rms_norm(op: OpBuilder, x: ir.Value, gate: ir.Value, weight: ir.Value, *, epsilon: float) -> ir.Value:
+    """Return ``weight * rms_norm(x) * silu(gate)`` by groups: x and gate [.., groups * C], weight [C]."""
+    return op.GatedRMSNorm(x, gate, weight, epsilon=epsilon, _domain=DFC_DOMAIN)
+
+
+def grouped_convolution(
+    op: OpBuilder,
+    hidden: ir.Value,
+    coefficients: ir.Value,
+    base: ir.Value,
+    residual: ir.Value | None = None,
+    *,
+    side: int,
+    taps: int,
+    group_size: int,
+) -> ir.Value:
+    """Grouped dynamic convolution over a block (semantics B.3), see `dfc.plugins.grouped_conv`."""
+    inputs = (hidden, coefficients, base) if residual is None else (hidden, coefficients, base, residual)
+    return op.GroupedConv(*inputs, side=side, taps=taps, group_size=group_size, _domain=DFC_DOMAIN)
+
+
+def candidate_selector(
+    op: OpBuilder,
+    candidate_ids: ir.Value,
+    candidate_logits: ir.Value,
+    projected: ir.Value,
+    predecessor_codebook: ir.Value,
+    successor_codebook: ir.Value,
+    anchor: ir.Value,
+    *,
+    max_slots: int,
+) -> ir.Value:
+    """Greedy walk over the candidates of each slot (semantics B.4), see `dfc.plugins.selector`; tokens [N, S] int64."""
+    return op.CandidateSelector(
+        candidate_ids,
+        candidate_logits,
+        projected,
+        predecessor_codebook,
+        successor_codebook,
+        anchor,
+        max_slots=max_slots,
+        _domain=DFC_DOMAIN,
+    )

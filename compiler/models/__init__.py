@@ -1,0 +1,1 @@
+"""The stages of each model family and drafter, one file each."""

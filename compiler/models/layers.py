@@ -1,0 +1,68 @@
+"""Layers that several models share."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+from dfc.compiler.checkpoint.spec import RopeSpec
+from onnxscript import OpBuilder
+
+from dfc.compiler.export import ops
+from dfc.compiler.export.weights import Weights
+
+INT64 = ir.DataType.INT64
+FLOAT = ir.DataType.FLOAT
+
+
+def rms_norm(op: OpBuilder, x: ir.Value, weight: ir.Value, epsilon: float) -> ir.Value:
+    """Return ``weight * x / rms(x)`` over the last axis."""
+    return op.RMSNormalization(x, weight, axis=-1, epsilon=epsilon)
+
+
+def one_plus(op: OpBuilder, weight: ir.Value) -> ir.Value:
+    """Return ``1 + weight`` in float32: how Qwen3.5 stores the weights of its norms (semantics E)."""
+    return op.Add(weight, 1.0)
+
+
+def head_norm(
+    op: OpBuilder, x: ir.Value, weight: ir.Value, num_heads: int, head_dim: int, epsilon: float
+) -> ir.Value:
+    """Normalise each head of x [N, T, heads * head_dim]."""
+    by_head = op.Reshape(x, [0, 0, num_heads, head_dim])
+    return op.Reshape(rms_norm(op, by_head, weight, epsilon), [0, 0, num_heads * head_dim])
+
+
+def gated_mlp(op: OpBuilder, x: ir.Value, weights: Weights, prefix: str) -> ir.Value:
+    """Return ``down(silu(gate(x)) * up(x))``."""
+    gate = ops.linear(op, x, weights.float32(f"{prefix}.gate_proj.weight"))
+    up = ops.linear(op, x, weights.float32(f"{prefix}.up_proj.weight"))
+    return ops.linear(op, op.Mul(op.Swish(gate), up), weights.float32(f"{prefix}.down_proj.weight"))
+
+
+def embed(op: OpBuilder, ids: ir.Value, table: ir.Value) -> ir.Value:
+    """Look up rows of a table [V, H] as stored, in float32."""
+    rows = op.Gather(table, ids, axis=0)
+    return rows if table.dtype == FLOAT else op.Cast(rows, to=FLOAT)
+
+
+def rope_tables(op: OpBuilder, rope: RopeSpec, positions: int) -> tuple[ir.Value, ir.Value]:
+    """Return cosine and sine [positions, rotary_dim / 2] of ``position * theta ** (-2 i / rotary_dim)``.
+
+    The tables are constants computed by nodes, so that an artifact does not store them.
+    """
+    exponents = np.arange(0, rope.rotary_dim, 2, dtype=np.float32) / np.float32(rope.rotary_dim)
+    frequencies = (1.0 / np.float32(rope.theta) ** exponents).astype(np.float32)
+    position = op.Unsqueeze(op.Cast(op.Range(0, positions, 1), to=FLOAT), [1])
+    angles = op.Mul(position, op.Constant(value=ir.tensor(frequencies)))
+    return op.Cos(angles), op.Sin(angles)
+
+
+def row_positions(op: OpBuilder, starts: ir.Value, rows_of: ir.Value) -> ir.Value:
+    """Return ``starts[n] + t`` [N, T] for the T rows (axis 1) of `rows_of`; starts [N]."""
+    count = op.Squeeze(op.Shape(rows_of, start=1, end=2), [0])
+    return op.Add(op.Unsqueeze(starts, [1]), op.Range(0, count, 1))
+
+
+def take_rows(op: OpBuilder, x: ir.Value, rows: ir.Value) -> ir.Value:
+    """Return x[n, rows[n, j]] [N, J, ..] of x [N, T, ..]; rows [N, J]."""
+    return op.GatherND(x, op.Unsqueeze(rows, [2]), batch_dims=1)

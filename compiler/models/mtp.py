@@ -1,0 +1,74 @@
+"""The multi-token prediction head of a target checkpoint (semantics D): stages `draft_mtp_<draft tokens>`."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+from dfc.compiler.checkpoint.spec import TargetSpec
+from onnxscript import OpBuilder
+
+from dfc.compiler.export import ops
+from dfc.compiler.export.stage import StageBuilder, StageGraph
+from dfc.compiler.export.weights import Weights
+from dfc.compiler.models.caches import Caches, cache_inputs, cache_outputs
+from dfc.compiler.models.layers import FLOAT, INT64, embed, rope_tables, take_rows
+from dfc.compiler.models.qwen3_5 import Placement, attention_layer, one_plus_norm
+from dfc.compiler.models.target import WEIGHTS_FOLDER
+
+
+def mtp_stage(spec: TargetSpec, capacity: int, draft_tokens: int) -> StageGraph:
+    """Build `draft_mtp_<draft_tokens>`: replay the committed rows, then draft recursively.
+
+    Inputs: `next_ids` [N, T] the token after each row, `hidden` [N, T, H] the target's final normed rows, `lengths` [N]
+    rows replayed before, `valid` [N] >= 1 rows that count, and the layer's caches. Row t stands at the position of its
+    hidden state. The last valid row gives draft 1; step k feeds draft k and the head's own output at the next position.
+    Output: `draft_tokens` [N, draft_tokens]. What the steps append to the caches is overwritten by the next replay.
+    """
+    stage = StageBuilder(f"draft_mtp_{draft_tokens}", "mtp")
+    op = stage.op
+    weights = Weights(stage, spec.tensors, WEIGHTS_FOLDER)
+    next_ids = stage.input("next_ids", INT64, ("N", "T"))
+    hidden = stage.input("hidden", FLOAT, ("N", "T", spec.hidden_size))
+    lengths, valid = (stage.input(name, INT64, ("N",)) for name in ("lengths", "valid"))
+    before = cache_inputs(stage, spec.attention, capacity, "mtp.layers.0")
+    rope = rope_tables(op, spec.rope, capacity)
+
+    rows, caches = _step(op, weights, spec, next_ids, hidden, before, Placement(lengths, valid, *rope))
+    last = take_rows(op, rows, op.Unsqueeze(op.Sub(valid, 1), [1]))
+    drafts = [_choose(op, weights, spec, last)]
+    base = op.Add(lengths, valid)
+    one_row = op.Expand([1], op.Shape(lengths))
+    for step in range(1, draft_tokens):
+        placement = Placement(op.Add(base, step - 1), one_row, *rope)
+        last, caches = _step(op, weights, spec, drafts[-1], last, caches, placement)
+        drafts.append(_choose(op, weights, spec, last))
+
+    stage.output("draft_tokens", op.Concat(*drafts, axis=1), INT64, ("N", draft_tokens))
+    cache_outputs(stage, spec.attention, capacity, [before], [caches])
+    return stage.finish()
+
+
+def _step(
+    op: OpBuilder,
+    weights: Weights,
+    spec: TargetSpec,
+    ids: ir.Value,
+    hidden: ir.Value,
+    caches: Caches,
+    placement: Placement,
+) -> tuple[ir.Value, Caches]:
+    """Run the head over rows (ids [N, T], hidden [N, T, H]) and return its normed output rows."""
+    epsilon = spec.rms_norm_eps
+    embedding = embed(op, ids, weights.stored(f"{spec.prefix}embed_tokens.weight"))
+    embedding = one_plus_norm(op, embedding, weights, "mtp.pre_fc_norm_embedding.weight", epsilon)
+    hidden = one_plus_norm(op, hidden, weights, "mtp.pre_fc_norm_hidden.weight", epsilon)
+    mixed = ops.linear(op, op.Concat(embedding, hidden, axis=-1), weights.float32("mtp.fc.weight"))
+    mixed, caches = attention_layer(op, weights, spec, mixed, "mtp.layers.0", caches, placement)
+    return one_plus_norm(op, mixed, weights, "mtp.norm.weight", epsilon), caches
+
+
+def _choose(op: OpBuilder, weights: Weights, spec: TargetSpec, row: ir.Value) -> ir.Value:
+    """Return the most likely real token [N, 1] after row [N, 1, H]."""
+    logits = ops.linear(op, row, weights.float32(spec.head))
+    if spec.candidate_vocab_size < spec.vocab_size:
+        logits = op.Slice(logits, [0], [spec.candidate_vocab_size], [2])
+    return op.ArgMax(logits, axis=-1, keepdims=0)

@@ -1,0 +1,86 @@
+"""The two target stages, for every model family: `target_advance` and `target_verify`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dfc.compiler.checkpoint.spec import TargetSpec
+
+from dfc.compiler.export import ops
+from dfc.compiler.export.stage import StageBuilder, StageGraph
+from dfc.compiler.export.weights import Weights
+from dfc.compiler.models import qwen3_5
+from dfc.compiler.models.layers import FLOAT, INT64, take_rows
+from dfc.compiler.models.trunk import Committed, Rows
+from dfc.compiler.models.verification import judge
+
+WEIGHTS_FOLDER = "target"
+
+FAMILIES = {"qwen3_5": qwen3_5.run_trunk}
+
+
+@dataclass(frozen=True)
+class TargetOptions:
+    """Cache rows per sequence, and what the artifact's drafters read from a verified block."""
+
+    capacity: int
+    hidden_output: bool = False
+    feature_layers: tuple[int, ...] = ()
+
+
+def advance_stage(spec: TargetSpec, options: TargetOptions) -> StageGraph:
+    """Build `target_advance`: all T rows of every sequence are committed, `tokens` [N] is the choice after the last.
+
+    Plain decoding needs no more: no acceptance, and no second look at the states.
+    """
+    stage = StageBuilder("target_advance", "target")
+    op = stage.op
+    weights = Weights(stage, spec.tensors, WEIGHTS_FOLDER)
+    input_ids = stage.input("input_ids", INT64, ("N", "T"))
+    lengths = stage.input("lengths", INT64, ("N",))
+    valid = op.Expand(op.Shape(input_ids, start=1, end=2), op.Shape(lengths))
+    rows = Rows(input_ids, lengths, valid, options.capacity)
+    trunk = FAMILIES[spec.family](stage, weights, spec, rows)
+    logits = ops.linear(op, op.Gather(trunk.hidden, -1, axis=1), weights.float32(spec.head))
+    stage.output("anchor", op.ArgMax(logits, axis=-1, keepdims=0), INT64, ("N",))
+    for state in trunk.states:
+        stage.output(f"next.{state.name}", state.after_all, FLOAT, state.shape, state.role, alias=state.name)
+    return stage.finish()
+
+
+def verify_stage(spec: TargetSpec, options: TargetOptions) -> StageGraph:
+    """Build `target_verify`: of the valid rows the first `forced` are committed, the rest are drafts judged here.
+
+    Inputs besides tokens and states: `lengths` [N] committed so far, `forced` [N] >= 1, `valid` [N] >= forced, and
+    `judged` [J] = 0 .. J - 1: the target is asked for its choice after each of the rows forced - 1 + j, so J is the
+    largest valid - forced, plus 1. Outputs: `tokens` [N, J] those choices, `accepted` [N], `anchor` [N] the choice after
+    the last accepted row, what the drafters read, and the states after the committed rows.
+    """
+    stage = StageBuilder("target_verify", "target")
+    op = stage.op
+    weights = Weights(stage, spec.tensors, WEIGHTS_FOLDER)
+    input_ids = stage.input("input_ids", INT64, ("N", "T"))
+    lengths, forced, valid = (stage.input(name, INT64, ("N",)) for name in ("lengths", "forced", "valid"))
+    judged = stage.input("judged", INT64, ("J",))
+    trunk = FAMILIES[spec.family](stage, weights, spec, Rows(input_ids, lengths, valid, options.capacity))
+
+    last_valid = op.Unsqueeze(op.Sub(valid, 1), [1])
+    asked = op.Min(op.Add(op.Unsqueeze(op.Sub(forced, 1), [1]), judged), last_valid)
+    logits = ops.linear(op, take_rows(op, trunk.hidden, asked), weights.float32(spec.head))
+    tokens = op.ArgMax(logits, axis=-1, keepdims=0)
+    verdict = judge(op, input_ids, tokens, asked, forced, valid)
+
+    stage.output("tokens", tokens, INT64, ("N", "J"))
+    stage.output("accepted", verdict.accepted, INT64, ("N",))
+    stage.output("anchor", verdict.anchor, INT64, ("N",))
+    if options.hidden_output:
+        stage.output("hidden", trunk.hidden, FLOAT, ("N", "T", spec.hidden_size))
+    if options.feature_layers:
+        features = op.Concat(*(trunk.layer_outputs[layer] for layer in options.feature_layers), axis=-1)
+        stage.output("features", features, FLOAT, ("N", "T", len(options.feature_layers) * spec.hidden_size))
+    count = op.Squeeze(op.Shape(input_ids, start=1, end=2), [0])
+    before_end = op.Less(op.Range(0, count, 1), op.Unsqueeze(verdict.committed, [1]))
+    committed = Committed(verdict.committed, op.Unsqueeze(before_end, [2]))
+    for state in trunk.states:
+        stage.output(f"next.{state.name}", state.after(committed), FLOAT, state.shape, state.role, alias=state.name)
+    return stage.finish()

@@ -1,0 +1,40 @@
+"""Projections of the same rows become one matrix product over the joined weights."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from dfc.compiler.export import ops
+from dfc.compiler.export.stage import DFC_DOMAIN
+from dfc.compiler.passes.lowering import continue_building, detach, replace_outputs
+
+
+def merge_linears(graph: ir.Graph) -> None:
+    """Join the `Linear` nodes, without bias, that read the same value."""
+    by_input: dict[ir.Value, list[ir.Node]] = {}
+    for node in graph:
+        if node.domain == DFC_DOMAIN and node.op_type == "Linear" and len(node.inputs) == 2:
+            x = node.inputs[0]
+            assert x is not None
+            by_input.setdefault(x, []).append(node)
+    op = continue_building(graph)
+    for x, nodes in by_input.items():
+        if len(nodes) == 1:
+            continue
+        weights = [node.inputs[1] for node in nodes]
+        sizes = [_rows(weight) for weight in weights]
+        joined = ops.linear(op, x, op.Concat(*weights, axis=0))
+        parts = op.Split(joined, sizes, axis=-1, _outputs=len(sizes))
+        for node, part in zip(nodes, parts, strict=True):
+            replace_outputs(graph, node.outputs, [part])
+            detach(node)
+        graph.remove(nodes)
+    graph.sort()
+
+
+def _rows(weight: ir.Value | None) -> int:
+    assert weight is not None
+    assert weight.shape is not None
+    rows = weight.shape[0]
+    assert isinstance(rows, int)
+    return rows

@@ -1,0 +1,1 @@
+"""Rules for onnxruntime: its contributed operators where they win."""
