@@ -12,11 +12,14 @@ from onnxscript import OpBuilder
 
 from dfc.compiler.export.stage import DFC_DOMAIN
 
+FLOAT = ir.DataType.FLOAT
+INT64 = ir.DataType.INT64
+
 
 def linear(op: OpBuilder, x: ir.Value, weight: ir.Value, bias: ir.Value | None = None) -> ir.Value:
     """Return ``x @ weight.T + bias``: x [.., in], weight [out, in], bias [out]."""
     inputs = (x, weight) if bias is None else (x, weight, bias)
-    return op.Linear(*inputs, _domain=DFC_DOMAIN)
+    return _typed(op.Linear(*inputs, _domain=DFC_DOMAIN), FLOAT)
 
 
 def cached_attention(
@@ -44,7 +47,7 @@ def cached_attention(
     output, keys, values = op.CachedAttention(
         *inputs, num_heads=num_heads, num_kv_heads=num_kv_heads, _domain=DFC_DOMAIN, _outputs=3
     )
-    return output, keys, values
+    return _typed(output, FLOAT), _typed(keys, FLOAT), _typed(values, FLOAT)
 
 
 def block_attention(
@@ -66,7 +69,7 @@ def block_attention(
     positions greater than ``starts + j - window`` only: `window` keys with its own (semantics A.4).
     """
     attributes = {"causal": int(causal), "window": window or 0}
-    return op.BlockAttention(
+    attended = op.BlockAttention(
         query,
         key_cache,
         value_cache,
@@ -76,6 +79,7 @@ def block_attention(
         _domain=DFC_DOMAIN,
         **attributes,
     )
+    return _typed(attended, FLOAT)
 
 
 def causal_convolution(
@@ -87,7 +91,7 @@ def causal_convolution(
     the rows [N, T, channels] and the state after all of them.
     """
     output, next_state = op.CausalConvolution(x, weight, state, _domain=DFC_DOMAIN, _outputs=2)
-    return output, next_state
+    return _typed(output, FLOAT), _typed(next_state, FLOAT)
 
 
 def gated_delta_net(
@@ -110,12 +114,12 @@ def gated_delta_net(
     inputs = (mixed, decay, beta, decay_scale, decay_bias, state)
     inputs = inputs if committed is None else (*inputs, committed)
     output, next_state = op.GatedDeltaNet(*inputs, _domain=DFC_DOMAIN, _outputs=2)
-    return output, next_state
+    return _typed(output, FLOAT), _typed(next_state, FLOAT)
 
 
 def gated_rms_norm(op: OpBuilder, x: ir.Value, gate: ir.Value, weight: ir.Value, *, epsilon: float) -> ir.Value:
     """Return ``weight * rms_norm(x) * silu(gate)`` by groups: x and gate [.., groups * C], weight [C]."""
-    return op.GatedRMSNorm(x, gate, weight, epsilon=epsilon, _domain=DFC_DOMAIN)
+    return _typed(op.GatedRMSNorm(x, gate, weight, epsilon=epsilon, _domain=DFC_DOMAIN), FLOAT)
 
 
 def grouped_convolution(
@@ -131,7 +135,8 @@ def grouped_convolution(
 ) -> ir.Value:
     """Grouped dynamic convolution over a block (semantics B.3), see `dfc.plugins.grouped_conv`."""
     inputs = (hidden, coefficients, base) if residual is None else (hidden, coefficients, base, residual)
-    return op.GroupedConv(*inputs, side=side, taps=taps, group_size=group_size, _domain=DFC_DOMAIN)
+    convolved = op.GroupedConv(*inputs, side=side, taps=taps, group_size=group_size, _domain=DFC_DOMAIN)
+    return _typed(convolved, FLOAT)
 
 
 def candidate_selector(
@@ -146,7 +151,7 @@ def candidate_selector(
     max_slots: int,
 ) -> ir.Value:
     """Greedy walk over the candidates of each slot (semantics B.4), see `dfc.plugins.selector`; tokens [N, S] int64."""
-    return op.CandidateSelector(
+    tokens = op.CandidateSelector(
         candidate_ids,
         candidate_logits,
         projected,
@@ -156,3 +161,10 @@ def candidate_selector(
         max_slots=max_slots,
         _domain=DFC_DOMAIN,
     )
+    return _typed(tokens, INT64)
+
+
+def _typed(value: ir.Value, dtype: ir.DataType) -> ir.Value:
+    """Say the type that no schema says, so that constants beside the value get it."""
+    value.dtype = dtype
+    return value

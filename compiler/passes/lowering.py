@@ -48,8 +48,9 @@ def lower(model: ir.Model, rules: Mapping[Operator, Rule]) -> None:
 def replace_outputs(graph: ir.Graph, old: Sequence[ir.Value], new: Iterable[ir.Value]) -> None:
     """Let every user of the old values, the graph's outputs included, take the new ones."""
     for before, after in zip(old, new, strict=True):
+        after.dtype = after.dtype or before.dtype
         if before.is_graph_output():
-            after.name, after.dtype, after.shape = before.name, before.dtype, before.shape
+            after.name, after.shape = before.name, before.shape
             before.name = None
         before.replace_all_uses_with(after, replace_graph_outputs=True)
 

@@ -45,4 +45,5 @@ def _mask(
         seen = op.Less(key_positions, op.Unsqueeze(ends, [1, 2]))
     if window:
         seen = op.And(seen, op.Greater(key_positions, op.Sub(row_positions, window)))
-    return op.Unsqueeze(op.Where(seen, 0.0, HIDDEN_SCORE), [1])
+    mask = op.Unsqueeze(op.Where(seen, 0.0, HIDDEN_SCORE), [1])
+    return op.Expand(mask, op.Concat([1, 1], block, [1], axis=0))

@@ -1,0 +1,1 @@
+"""Grouped dynamic depthwise convolution over a draft block (semantics B.3)."""

@@ -1,0 +1,56 @@
+"""`dfc::GroupedConv` in standard operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+from onnxscript import OpBuilder
+
+OP_TYPE = "GroupedConv"
+
+
+def emit_grouped_conv(
+    op: OpBuilder,
+    hidden: ir.Value,
+    coefficients: ir.Value,
+    base: ir.Value,
+    residual: ir.Value | None = None,
+    *,
+    side: int,
+    taps: int,
+    group_size: int,
+    dtype: ir.DataType = ir.DataType.FLOAT,
+) -> ir.Value:
+    """Return ``sum_t (base[side, t, c] + coefficients[j, side, t, c // group_size]) * hidden[j - t, c]`` (+ residual).
+
+    hidden and residual [N, B, H]; coefficients [N, B, 2 * taps * groups] in (side, tap, group) order; base [2, taps, H];
+    rows before the block's first count as zero. Inputs and result have `dtype`; the sum is in float32, rounded once.
+    """
+    if dtype != ir.DataType.FLOAT:
+        hidden, coefficients, base = (op.Cast(value, to=ir.DataType.FLOAT) for value in (hidden, coefficients, base))
+        residual = None if residual is None else op.Cast(residual, to=ir.DataType.FLOAT)
+    # [N, B, taps, groups, 1] + [taps, groups, group_size]: the kernel of every row.
+    dynamic = op.Split(coefficients, num_outputs=2, axis=-1, _outputs=2)[side]
+    static = op.Reshape(op.Gather(base, side, axis=0), [taps, -1, group_size])
+    kernel = op.Add(op.Reshape(dynamic, [0, 0, taps, -1, 1]), static)
+    by_group = op.Reshape(_tapped_rows(op, hidden, taps), [0, 0, taps, -1, group_size])
+    total = op.ReduceSum(op.Mul(kernel, by_group), [2], keepdims=0)
+    output = op.Reshape(total, [0, 0, -1])
+    if residual is not None:
+        output = op.Add(output, residual)
+    return output if dtype == ir.DataType.FLOAT else op.Cast(output, to=dtype)
+
+
+def lower(op: OpBuilder, node: ir.Node) -> Sequence[ir.Value]:
+    """Write the body in place of a node."""
+    attributes = {name: node.attributes[name].as_int() for name in ("side", "taps", "group_size")}
+    return [emit_grouped_conv(op, *node.inputs, **attributes)]
+
+
+def _tapped_rows(op: OpBuilder, hidden: ir.Value, taps: int) -> ir.Value:
+    """Return [N, B, taps, H]: rows j, j - 1, ..; zeros before the first."""
+    padded = op.Pad(hidden, [taps - 1, 0], None, [1])
+    count = op.Squeeze(op.Shape(hidden, start=1, end=2), [0])
+    rows = op.Add(op.Unsqueeze(op.Range(0, count, 1), [1]), list(range(taps - 1, -1, -1)))
+    return op.Gather(padded, rows, axis=1)

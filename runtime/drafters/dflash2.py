@@ -1,0 +1,57 @@
+"""The DFlash2 drafter, on the stage `draft_dflash2`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dfc.runtime.engine import Buffer, Call, Engine, integers
+from dfc.runtime.states import States
+from dfc.runtime.target import Block
+
+
+@dataclass(frozen=True)
+class _Bound:
+    draft_tokens: Buffer
+    call: Call
+
+
+class DFlash2Drafter:
+    """Appends context for committed rows and drafts a block of 1 + `draft_tokens` rows."""
+
+    def __init__(self, engine: Engine, draft_tokens: int) -> None:
+        self._engine = engine
+        self._slots = draft_tokens
+        self._length = 0
+        self._states = States(engine, batch=1)
+        self._scalars = {name: engine.allocate("int64", (1,)) for name in ("lengths", "valid", "anchor")}
+        self._calls: dict[tuple[Buffer, int], _Bound] = {}
+
+    def follow(self, block: Block) -> None:
+        """Append context; the graph always drafts, so it is asked for the smallest block."""
+        self._run(block, slots=1)
+
+    def draft(self, block: Block) -> list[int]:
+        """Append context and return the drafts."""
+        drafts: list[int] = self._run(block, self._slots).read()[0].tolist()
+        return drafts
+
+    def _run(self, block: Block, slots: int) -> Buffer:
+        assert block.features is not None
+        key = (block.features, slots)
+        if key not in self._calls:
+            self._calls[key] = self._bind(block.features, slots)
+        bound = self._calls[key]
+        for name, value in (("lengths", self._length), ("valid", block.count), ("anchor", block.anchor)):
+            self._scalars[name].write(integers([value]))
+        bound.call.run()
+        self._length += block.count
+        return bound.draft_tokens
+
+    def _bind(self, features: Buffer, slots: int) -> _Bound:
+        draft_tokens = self._engine.allocate("int64", (1, slots))
+        wanted = self._engine.allocate("int64", (slots,))
+        wanted.write(integers(np.arange(slots)))
+        named = self._scalars | {"features": features, "slots": wanted, "draft_tokens": draft_tokens}
+        return _Bound(draft_tokens, self._engine.bind(named | self._states.bindings(0)))

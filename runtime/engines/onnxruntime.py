@@ -1,0 +1,105 @@
+"""Engines on onnxruntime's CPU provider."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from dfc.artifacts import Artifact, Stage
+
+from dfc.runtime.engine import Array, Buffer, Call
+from dfc.runtime.errors import RunError
+
+BACKEND = "onnxruntime"
+
+
+class HostBuffer:
+    """A contiguous array that sessions read and write in place."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+    def write(self, values: Array) -> None:
+        self.array[...] = values
+
+    def read(self) -> Array:
+        return self.array
+
+
+class BoundCall:
+    """A session with every tensor bound to a fixed buffer."""
+
+    def __init__(self, session: Any, binding: Any, buffers: tuple[HostBuffer, ...]) -> None:
+        self._session = session
+        self._binding = binding
+        # The binding holds addresses only; the arrays live as long as the call.
+        self._buffers = buffers
+
+    def run(self) -> None:
+        self._session.run_with_iobinding(self._binding)
+
+
+class OnnxruntimeEngine:
+    """One stage as an inference session."""
+
+    def __init__(self, stage: Stage, session: Any) -> None:
+        self._stage = stage
+        self._session = session
+        self._outputs = {tensor.name for tensor in stage.outputs}
+
+    @property
+    def stage(self) -> Stage:
+        return self._stage
+
+    def allocate(self, dtype: str, shape: tuple[int, ...]) -> Buffer:
+        return HostBuffer(np.zeros(shape, dtype=dtype))
+
+    def bind(self, buffers: Mapping[str, Buffer]) -> Call:
+        binding = self._session.io_binding()
+        held = []
+        for name, buffer in buffers.items():
+            assert isinstance(buffer, HostBuffer)
+            held.append(buffer)
+            array = buffer.array
+            bind = binding.bind_output if name in self._outputs else binding.bind_input
+            bind(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+        return BoundCall(self._session, binding, tuple(held))
+
+
+def load_engine(artifact: Artifact, name: str) -> OnnxruntimeEngine:
+    """Load one stage from the artifact.
+
+    Raises:
+        RunError: the stage has no engine for onnxruntime, or onnxruntime is missing or cannot load it.
+    """
+    onnxruntime = _library()
+    stage = artifact.manifest.stages.get(name)
+    engines = stage.engines.get(BACKEND, ()) if stage else ()
+    if stage is None or not engines:
+        raise RunError(f"{artifact.root} has no {BACKEND} engine for the stage {name}; build it again")
+    options = onnxruntime.SessionOptions()
+    options.use_per_session_threads = False
+    options.log_severity_level = 3
+    weights = artifact.path("weights")
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(weights))
+    model = artifact.path(engines[0].path).read_bytes()
+    try:
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise RunError(f"onnxruntime {onnxruntime.__version__} cannot load {engines[0].path}: {error}") from error
+    return OnnxruntimeEngine(stage, session)
+
+
+@functools.cache
+def _library() -> ModuleType:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise RunError("onnxruntime is not installed; install dfc with the extra 'cpu' or 'cuda'") from error
+    # One pool for all sessions: with one each, the waiting threads of a stage take the cores of the next.
+    onnxruntime.set_global_thread_pool_sizes(len(os.sched_getaffinity(0)), 1)
+    return onnxruntime

@@ -1,0 +1,27 @@
+"""From a plan to a decoder: only the stages that the plan names are loaded."""
+
+from __future__ import annotations
+
+from dfc.artifacts import Artifact
+
+from dfc.runtime.decode import PREFILL_ROWS, Decoder, PlainDecoder, SpeculativeDecoder
+from dfc.runtime.drafters import DRAFTERS
+from dfc.runtime.engines import load_stage
+from dfc.runtime.plan import SpeculationPlan
+from dfc.runtime.target import AdvancingTarget, VerifyingTarget
+
+
+def load_decoder(
+    artifact: Artifact, plan: SpeculationPlan, backend: str, prefill_rows: int = PREFILL_ROWS
+) -> Decoder:
+    """Load the plan's engines and return a decoder for one sequence.
+
+    Raises:
+        RunError: an engine is missing or cannot be loaded.
+    """
+    engine = load_stage(artifact, plan.target_stage, backend)
+    if plan.speculation == "none":
+        return PlainDecoder(AdvancingTarget(engine), prefill_rows)
+    assert plan.draft_stage is not None
+    drafter = DRAFTERS[plan.speculation](load_stage(artifact, plan.draft_stage, backend), plan.draft_tokens)
+    return SpeculativeDecoder(VerifyingTarget(engine), drafter, prefill_rows)

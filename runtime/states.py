@@ -1,0 +1,53 @@
+"""The caches and states of one stage: caches stay in place, states alternate between two buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dfc.artifacts import Tensor
+
+from dfc.runtime.engine import Buffer, Engine
+
+
+class States:
+    """Buffers of a stage's caches and states for `batch` sequences, zeroed."""
+
+    def __init__(self, engine: Engine, batch: int) -> None:
+        self._caches: dict[str, Buffer] = {}
+        self._states: dict[str, tuple[Buffer, Buffer]] = {}
+        self._outputs = {tensor.alias: tensor.name for tensor in engine.stage.outputs if tensor.alias is not None}
+        for tensor in engine.stage.inputs:
+            shape = _concrete(tensor, batch)
+            if tensor.role == "cache":
+                self._caches[tensor.name] = engine.allocate(tensor.dtype, shape)
+            elif tensor.role == "state":
+                pair = (engine.allocate(tensor.dtype, shape), engine.allocate(tensor.dtype, shape))
+                self._states[tensor.name] = pair
+        self.current = 0
+
+    @property
+    def alternatives(self) -> tuple[int, ...]:
+        """The values `current` takes: calls are bound once for each."""
+        return (0, 1) if self._states else (0,)
+
+    def bindings(self, current: int) -> dict[str, Buffer]:
+        """Return inputs and outputs by name for a call that starts from the states in buffer `current`."""
+        bound: dict[str, Buffer] = {}
+        for name, cache in self._caches.items():
+            bound[name] = bound[self._outputs[name]] = cache
+        for name, pair in self._states.items():
+            bound[name] = pair[current]
+            bound[self._outputs[name]] = pair[1 - current]
+        return bound
+
+    def swap(self) -> None:
+        """Make what the last call wrote the states of the next."""
+        self.current = (self.current + 1) % len(self.alternatives)
+
+    def snapshot(self) -> Mapping[str, Buffer]:
+        """Return the current caches and states by input name."""
+        return self._caches | {name: pair[self.current] for name, pair in self._states.items()}
+
+
+def _concrete(tensor: Tensor, batch: int) -> tuple[int, ...]:
+    return tuple(batch if isinstance(dimension, str) else dimension for dimension in tensor.shape)
