@@ -118,6 +118,7 @@ class DFlash2Spec:
     num_layers: int
     block_size: int
     mask_token_id: int
+    num_target_layers: int | None
     target_layer_ids: tuple[int, ...]
     sliding_windows: tuple[int | None, ...]
     causal: tuple[bool, ...]

@@ -49,8 +49,7 @@ def lower(op: OpBuilder, node: ir.Node) -> Sequence[ir.Value]:
 
 
 def _tapped_rows(op: OpBuilder, hidden: ir.Value, taps: int) -> ir.Value:
-    """Return [N, B, taps, H]: rows j, j - 1, ..; zeros before the first."""
-    padded = op.Pad(hidden, [taps - 1, 0], None, [1])
-    count = op.Squeeze(op.Shape(hidden, start=1, end=2), [0])
-    rows = op.Add(op.Unsqueeze(op.Range(0, count, 1), [1]), list(range(taps - 1, -1, -1)))
-    return op.Gather(padded, rows, axis=1)
+    """Return [N, B, taps * H]: rows j, j - 1, ..; zeros before the first."""
+    # Padding in front and cropping as much behind moves the rows and keeps their number.
+    shifted = [op.Pad(hidden, [tap, -tap], None, [1]) for tap in range(1, taps)]
+    return op.Concat(hidden, *shifted, axis=-1) if shifted else hidden

@@ -1,0 +1,57 @@
+"""Config rules that targets and drafters share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from dfc.compiler.checkpoint.errors import CheckpointError
+from dfc.compiler.checkpoint.fields import Fields
+from dfc.compiler.checkpoint.spec import AttentionSpec, RopeSpec
+
+
+def read_attention(config: Fields) -> AttentionSpec:
+    """Read the head counts and the head size (``hidden_size / num_attention_heads`` when not given)."""
+    heads = config.integer("num_attention_heads")
+    kv_heads = config.integer("num_key_value_heads", heads)
+    if heads % kv_heads:
+        raise config.error("num_key_value_heads", f"is {kv_heads}, which does not divide num_attention_heads {heads}")
+    head_dim = config.integer("head_dim", config.integer("hidden_size") // heads)
+    return AttentionSpec(heads, kv_heads, head_dim)
+
+
+def read_rope(config: Fields, head_dim: int, *, default_theta: float, default_fraction: float) -> RopeSpec:
+    """Read theta and the rotated fraction from ``rope_parameters`` or, in older configs, from the top level."""
+    parameters = config.section("rope_parameters")
+    scaling = config.section("rope_scaling")
+    for section in (parameters, scaling):
+        for name in ("rope_type", "type"):
+            if name in section:
+                section.require(name, "default")
+    theta = parameters.first("rope_theta", config).number("rope_theta", default_theta)
+    fraction = parameters.first("partial_rotary_factor", config).number("partial_rotary_factor", default_fraction)
+    rotary_dim = int(head_dim * fraction)
+    if theta <= 0 or rotary_dim < 2 or rotary_dim % 2 or rotary_dim > head_dim:
+        raise config.error("rope_parameters", f"gives theta {theta:g} and {rotary_dim} rotated of {head_dim} channels")
+    return RopeSpec(theta, rotary_dim)
+
+
+def real_vocabulary(directory: Path, vocab_size: int) -> int:
+    """Return the number of leading vocabulary rows that are tokens of ``tokenizer.json``; all rows without that file.
+
+    Raises:
+        CheckpointError: the file is not a tokenizer.
+    """
+    file = directory / "tokenizer.json"
+    if not file.exists():
+        return vocab_size
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        ids = [token["id"] for token in content.get("added_tokens") or []]
+        vocabulary: Any = content["model"]["vocab"]
+        # Unigram tokenizers list their tokens, the others map them to ids.
+        ids.append(max(vocabulary.values()) if isinstance(vocabulary, dict) else len(vocabulary) - 1)
+        return min(max(ids) + 1, vocab_size)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{file} is not a tokenizer that can be read: {error}") from error

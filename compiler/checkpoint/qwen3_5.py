@@ -1,0 +1,150 @@
+"""Qwen3.5-class dense text targets, alone or inside the vision wrapper (semantics D and E)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast, get_args
+
+from dfc.compiler.checkpoint.common import read_attention, read_rope, real_vocabulary
+from dfc.compiler.checkpoint.expected import mtp_shapes, target_shapes
+from dfc.compiler.checkpoint.fields import Fields, read_fields
+from dfc.compiler.checkpoint.safetensors_index import TensorIndex, read_index
+from dfc.compiler.checkpoint.spec import (
+    AttentionSpec,
+    GatedDeltaNetSpec,
+    LayerType,
+    MTPSpec,
+    TargetSpec,
+    TensorLocation,
+)
+
+TEXT_ONLY = "Qwen3_5ForCausalLM"
+WITH_VISION = "Qwen3_5ForConditionalGeneration"
+
+
+def load_target(directory: Path) -> TargetSpec:
+    """Read and check a target checkpoint; only headers of the weight files are read.
+
+    Raises:
+        CheckpointError: something in it does not fit.
+    """
+    top = read_fields(directory / "config.json")
+    architecture = _architecture(top)
+    config = top.section("text_config") if architecture == WITH_VISION else top
+    _check_supported(top, config)
+    index = read_index(directory)
+    prefix = "model.language_model." if architecture == WITH_VISION else "model."
+    hidden_size, vocab_size = config.integer("hidden_size"), config.integer("vocab_size")
+    intermediate_size = config.integer("intermediate_size")
+    layer_types = _layer_types(config)
+    attention, gated_delta_net = read_attention(config), _gated_delta_net(config)
+    # A config without the field goes by the tensors; in the wrapper the outer field is the model's own.
+    tied = top.first("tie_word_embeddings", config).boolean("tie_word_embeddings", "lm_head.weight" not in index)
+    tensors = index.take(
+        target_shapes(
+            prefix=prefix,
+            hidden_size=hidden_size,
+            intermediate_size=intermediate_size,
+            vocab_size=vocab_size,
+            layer_types=layer_types,
+            attention=attention,
+            gated_delta_net=gated_delta_net,
+            separate_head=not tied,
+        )
+    )
+    mtp, mtp_tensors = _mtp(config, index, hidden_size, intermediate_size, attention)
+    return TargetSpec(
+        family="qwen3_5",
+        directory=directory,
+        architecture=architecture,
+        prefix=prefix,
+        head=f"{prefix}embed_tokens.weight" if tied else "lm_head.weight",
+        hidden_size=hidden_size,
+        intermediate_size=intermediate_size,
+        vocab_size=vocab_size,
+        candidate_vocab_size=real_vocabulary(directory, vocab_size),
+        layer_types=layer_types,
+        attention=attention,
+        rope=read_rope(config, attention.head_dim, default_theta=10_000.0, default_fraction=0.25),
+        gated_delta_net=gated_delta_net,
+        rms_norm_eps=config.number("rms_norm_eps", 1e-6),
+        max_position_embeddings=config.integer("max_position_embeddings", 32_768),
+        storage_type=tensors[f"{prefix}embed_tokens.weight"].dtype,
+        eos_token_ids=_eos_token_ids(directory, top, config),
+        mtp=mtp,
+        tensors=tensors | mtp_tensors,
+    )
+
+
+def _architecture(top: Fields) -> str:
+    architectures = top.texts("architectures", ())
+    for architecture in (TEXT_ONLY, WITH_VISION):
+        if architecture in architectures:
+            return architecture
+    named = ", ".join(architectures) or "nothing"
+    raise top.error("architectures", f"names {named}; targets of {TEXT_ONLY} and {WITH_VISION} can be built")
+
+
+def _check_supported(top: Fields, config: Fields) -> None:
+    for fields in (top, config):
+        fields.refuse("quantization_config", "says that the weights are quantised; only plain weights can be built")
+    config.require("hidden_act", "silu", "silu")
+    config.require("attention_bias", False, False)
+    config.require("attn_output_gate", True, True)
+    config.require("mtp_use_dedicated_embeddings", False, False)
+
+
+def _layer_types(config: Fields) -> tuple[LayerType, ...]:
+    count = config.integer("num_hidden_layers")
+    if "layer_types" in config:
+        names = config.texts("layer_types")
+        if len(names) != count:
+            raise config.error("layer_types", f"has {len(names)} entries for {count} layers")
+    else:
+        interval = config.integer("full_attention_interval", 4)
+        names = tuple("linear_attention" if (i + 1) % interval else "full_attention" for i in range(count))
+    for name in names:
+        if name not in get_args(LayerType):
+            raise config.error("layer_types", f"names {name!r}; {' and '.join(get_args(LayerType))} can be built")
+    return cast("tuple[LayerType, ...]", names)
+
+
+def _gated_delta_net(config: Fields) -> GatedDeltaNetSpec:
+    geometry = GatedDeltaNetSpec(
+        num_key_heads=config.integer("linear_num_key_heads"),
+        num_value_heads=config.integer("linear_num_value_heads"),
+        key_head_dim=config.integer("linear_key_head_dim"),
+        value_head_dim=config.integer("linear_value_head_dim"),
+        conv_kernel_size=config.integer("linear_conv_kernel_dim", 4, least=2),
+    )
+    if geometry.num_value_heads % geometry.num_key_heads:
+        raise config.error(
+            "linear_num_key_heads",
+            f"is {geometry.num_key_heads}, which does not divide linear_num_value_heads {geometry.num_value_heads}",
+        )
+    return geometry
+
+
+def _mtp(
+    config: Fields, index: TensorIndex, hidden_size: int, intermediate_size: int, attention: AttentionSpec
+) -> tuple[MTPSpec | None, dict[str, TensorLocation]]:
+    """Return the head when the config declares it and any of its tensors is there: some exports leave it out."""
+    layers = config.integer("mtp_num_hidden_layers", 0, least=0)
+    if not layers or not any(name.startswith("mtp.") for name in index.names):
+        return None, {}
+    if layers > 1:
+        raise config.error("mtp_num_hidden_layers", f"is {layers}; a head of one layer can be built")
+    shapes = mtp_shapes(
+        num_layers=layers, hidden_size=hidden_size, intermediate_size=intermediate_size, attention=attention
+    )
+    return MTPSpec(layers), index.take(shapes)
+
+
+def _eos_token_ids(directory: Path, top: Fields, config: Fields) -> tuple[int, ...]:
+    generation = directory / "generation_config.json"
+    sources = [read_fields(generation)] if generation.exists() else []
+    for fields in (*sources, top, config):
+        if "eos_token_id" in fields:
+            return fields.integers("eos_token_id")
+    return ()
+

@@ -1,0 +1,71 @@
+"""`dfc`: the commands, and how failures leave the process."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import NoReturn
+
+import click
+
+from dfc.runtime.cli.build import build
+from dfc.runtime.cli.inspect import inspect
+from dfc.runtime.cli.options import debug_option
+from dfc.runtime.cli.run import run
+
+FAILURE, USAGE, INTERRUPTED = 1, 2, 130
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="dfc", prog_name="dfc")
+@debug_option
+def cli() -> None:
+    """Compile a language model with its speculative drafters, and decode with them losslessly.
+
+    \b
+    dfc build TARGET --draft DRAFTER -o ARTIFACT    checkpoints to one artifact directory, no GPU needed
+    dfc run ARTIFACT --prompt TEXT                  generate; the same tokens as without a drafter
+    dfc inspect ARTIFACT                            what an artifact holds
+
+    Results go to standard output, everything else to standard error. The exit code is 0 when the command did what it was
+    asked to, 1 when it failed and 2 when the command line is wrong.
+    """
+
+
+cli.add_command(build)
+cli.add_command(run)
+cli.add_command(inspect)
+
+
+def main() -> NoReturn:
+    """Run the command line and exit."""
+    debug = "--debug" in sys.argv
+    try:
+        code = cli.main(prog_name="dfc", standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except (click.Abort, KeyboardInterrupt):
+        _leave("interrupted", INTERRUPTED, debug)
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "dfc"
+        _leave(f"{error.format_message()} (see {command} --help)", USAGE, debug)
+    except click.ClickException as error:
+        _leave(error.format_message(), error.exit_code, debug)
+    except BrokenPipeError:
+        # The reader of our output is gone; the interpreter must not fail again when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(FAILURE)
+    except Exception as error:
+        summary = " ".join(str(error).split()) or "no message"
+        _leave(f"unexpected {type(error).__name__}: {summary}; --debug shows where", FAILURE, debug)
+
+
+def _leave(message: str, code: int, debug: bool) -> NoReturn:
+    if debug:
+        traceback.print_exc()
+    click.echo(f"dfc: {message}", err=True)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

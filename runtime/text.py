@@ -1,0 +1,71 @@
+"""Text in, token ids through, text out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dfc.artifacts import Artifact
+from tokenizers import Tokenizer
+from tokenizers.decoders import DecodeStream
+
+from dfc.runtime.errors import RunError
+
+
+class TextCodec:
+    """The artifact's tokenizer."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def encode(self, text: str) -> list[int]:
+        """Return the token ids of a text, special tokens in it recognised."""
+        ids: list[int] = self._tokenizer.encode(text).ids
+        return ids
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the text of token ids; special tokens have none."""
+        text: str = self._tokenizer.decode(list(token_ids), skip_special_tokens=True)
+        return text
+
+    def stream(self) -> TextStream:
+        """Return a decoder for tokens that come one after the other."""
+        return TextStream(self._tokenizer)
+
+
+class TextStream:
+    """Gives text as soon as it is certain: never half a character, and in all the same as decoding at once."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._stream = DecodeStream(skip_special_tokens=True)
+        self._token_ids: list[int] = []
+        self._given = ""
+
+    def add(self, token_ids: Sequence[int]) -> str:
+        """Return the text that these tokens make certain."""
+        self._token_ids.extend(token_ids)
+        pieces = [self._stream.step(self._tokenizer, token) or "" for token in token_ids]
+        text = "".join(pieces)
+        self._given += text
+        return text
+
+    def finish(self) -> str:
+        """Return what is left when no token follows: the text of an unfinished character."""
+        whole: str = self._tokenizer.decode(self._token_ids, skip_special_tokens=True)
+        return whole.removeprefix(self._given) if whole.startswith(self._given) else ""
+
+
+def load_codec(artifact: Artifact) -> TextCodec | None:
+    """Return the artifact's tokenizer, None when the checkpoint had none.
+
+    Raises:
+        RunError: the file is damaged.
+    """
+    file: Path = artifact.path("tokenizer/tokenizer.json")
+    if not file.exists():
+        return None
+    try:
+        return TextCodec(Tokenizer.from_file(str(file)))
+    except Exception as error:
+        raise RunError(f"{file} is not a tokenizer that can be read: {error}") from error
