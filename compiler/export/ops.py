@@ -53,6 +53,8 @@ def cached_attention(
 def block_attention(
     op: OpBuilder,
     query: ir.Value,
+    key: ir.Value,
+    value: ir.Value,
     key_cache: ir.Value,
     value_cache: ir.Value,
     starts: ir.Value,
@@ -62,22 +64,25 @@ def block_attention(
     causal: bool,
     window: int | None,
 ) -> ir.Value:
-    """Attend from a block of B rows to everything before it and to the whole block (or causally within it).
+    """Attend from a block of B rows to the context before it and to the block itself; the block is not cached.
 
-    query [N, B, heads * head_dim], already rotated; caches [N, kv_heads, C, head_dim] hold the rotated keys of positions
-    0 .. starts + B - 1; starts [N] int64 is the position of the block's first row. With a window, row j sees keys at
+    query [N, B, heads * head_dim], key and value [N, B, kv_heads * head_dim], query and key rotated already; caches
+    [N, kv_heads, C, head_dim] hold the context's positions 0 .. starts - 1; starts [N] int64 is the position of the
+    block's first row. Row j sees the whole block, or rows up to itself when `causal`. With a window it sees keys at
     positions greater than ``starts + j - window`` only: `window` keys with its own (semantics A.4).
     """
-    attributes = {"causal": int(causal), "window": window or 0}
     attended = op.BlockAttention(
         query,
+        key,
+        value,
         key_cache,
         value_cache,
         starts,
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
+        causal=int(causal),
+        window=window or 0,
         _domain=DFC_DOMAIN,
-        **attributes,
     )
     return _typed(attended, FLOAT)
 

@@ -52,42 +52,45 @@ class _Drafter:
         self._spec = spec
         self._weights = weights
 
-    def layer(self, hidden: ir.Value, index: int, caches: Caches, block: _Block) -> tuple[ir.Value, Caches]:
+    def append_context(
+        self, context: ir.Value, index: int, caches: Caches, lengths: ir.Value, rotation: _Rotation
+    ) -> Caches:
+        """Write keys and values of context rows [N, T, H]: no layer norm and no convolution (semantics A.3)."""
+        attention = self._spec.attention
+        rows = self._key_and_value(context, index, rotation)
+        by_head = (
+            self._op.Transpose(self._op.Reshape(x, [0, 0, attention.num_kv_heads, attention.head_dim]), perm=[0, 2, 1, 3])
+            for x in rows
+        )
+        written = (self._op.TensorScatter(*pair, lengths, axis=2) for pair in zip(caches, by_head, strict=True))
+        return Caches(*written)
+
+    def layer(self, hidden: ir.Value, index: int, caches: Caches, block: _Block) -> ir.Value:
         """Run one layer over the block; convolutions stand around both sublayers (semantics B.3)."""
         prefix = f"{self._spec.prefix}layers.{index}"
         normed = self.norm(hidden, f"{prefix}.input_layernorm.weight")
         coefficients, base = self._convolution(normed, f"{prefix}.attention_conv")
         prepared = self._convolve(normed, coefficients, base, side=0)
-        mixed, caches = self._attention(prepared, index, caches, block)
+        mixed = self._attention(prepared, index, caches, block)
         hidden = self._convolve(mixed, coefficients, base, side=1, residual=hidden)
         normed = self.norm(hidden, f"{prefix}.post_attention_layernorm.weight")
         coefficients, base = self._convolution(normed, f"{prefix}.mlp_conv")
         prepared = self._convolve(normed, coefficients, base, side=0)
         mixed = gated_mlp(self._op, prepared, self._weights, f"{prefix}.mlp")
-        return self._convolve(mixed, coefficients, base, side=1, residual=hidden), caches
-
-    def append_context(
-        self, context: ir.Value, index: int, caches: Caches, lengths: ir.Value, rotation: _Rotation
-    ) -> Caches:
-        """Write keys and values of context rows [N, T, H]: no layer norm and no convolution (semantics A.3)."""
-        prefix = f"{self._spec.prefix}layers.{index}.self_attn"
-        key = self._key(context, prefix, rotation)
-        return self._append(caches, key, self._linear(context, f"{prefix}.v_proj"), lengths)
+        return self._convolve(mixed, coefficients, base, side=1, residual=hidden)
 
     def norm(self, x: ir.Value, name: str) -> ir.Value:
         """Normalise with the plain weight (Qwen3 style, not the target's ``1 + weight``)."""
         return rms_norm(self._op, x, self._weights.float32(name), self._spec.rms_norm_eps)
 
-    def _attention(self, x: ir.Value, index: int, caches: Caches, block: _Block) -> tuple[ir.Value, Caches]:
+    def _attention(self, x: ir.Value, index: int, caches: Caches, block: _Block) -> ir.Value:
         attention = self._spec.attention
         prefix = f"{self._spec.prefix}layers.{index}.self_attn"
         query = self._head_norm(self._linear(x, f"{prefix}.q_proj"), f"{prefix}.q_norm.weight", attention.num_heads)
-        query = self._rotate(query, block.rotation, attention.num_heads)
-        key = self._key(x, prefix, block.rotation)
-        caches = self._append(caches, key, self._linear(x, f"{prefix}.v_proj"), block.starts)
         attended = ops.block_attention(
             self._op,
-            query,
+            self._rotate(query, block.rotation, attention.num_heads),
+            *self._key_and_value(x, index, block.rotation),
             *caches,
             block.starts,
             num_heads=attention.num_heads,
@@ -95,24 +98,13 @@ class _Drafter:
             causal=self._spec.causal[index],
             window=self._spec.sliding_windows[index],
         )
-        return self._linear(attended, f"{prefix}.o_proj"), caches
+        return self._linear(attended, f"{prefix}.o_proj")
 
-    def _key(self, x: ir.Value, prefix: str, rotation: _Rotation) -> ir.Value:
+    def _key_and_value(self, x: ir.Value, index: int, rotation: _Rotation) -> tuple[ir.Value, ir.Value]:
+        prefix = f"{self._spec.prefix}layers.{index}.self_attn"
         heads = self._spec.attention.num_kv_heads
         key = self._head_norm(self._linear(x, f"{prefix}.k_proj"), f"{prefix}.k_norm.weight", heads)
-        return self._rotate(key, rotation, heads)
-
-    def _append(self, caches: Caches, key: ir.Value, value: ir.Value, starts: ir.Value) -> Caches:
-        """Write rows [N, rows, kv_heads * head_dim] to the caches, from position `starts` [N] on."""
-        attention = self._spec.attention
-        by_head = [
-            self._op.Transpose(self._op.Reshape(rows, [0, 0, attention.num_kv_heads, attention.head_dim]), perm=[0, 2, 1, 3])
-            for rows in (key, value)
-        ]
-        keys, values = (
-            self._op.TensorScatter(cache, rows, starts, axis=2) for cache, rows in zip(caches, by_head, strict=True)
-        )
-        return Caches(keys, values)
+        return self._rotate(key, rotation, heads), self._linear(x, f"{prefix}.v_proj")
 
     def _rotate(self, x: ir.Value, rotation: _Rotation, num_heads: int) -> ir.Value:
         return self._op.RotaryEmbedding(x, rotation.cosine, rotation.sine, rotation.positions, num_heads=num_heads)
@@ -144,8 +136,8 @@ def dflash2_stage(spec: DFlash2Spec, target: TargetSpec, capacity: int) -> Stage
 
     Inputs: `features` [N, T, F * H] of committed rows, `lengths` [N] context rows before them, `valid` [N] of the T rows
     that count, `anchor` [N] the committed token after them, `slots` [S] = 0 .. S - 1 the drafts wanted (1 <= S <
-    block_size: the convolution's boundary follows the runtime block of 1 + S rows), and every layer's caches. Output:
-    `draft_tokens` [N, S]. The block's own keys and values lie past the context and are overwritten by the next call.
+    block_size: the convolution's boundary follows the runtime block of 1 + S rows), and every layer's caches, which get
+    the context's rows and never the block's. Output: `draft_tokens` [N, S].
     """
     stage = StageBuilder("draft_dflash2", "dflash2")
     op = stage.op
@@ -174,7 +166,7 @@ def dflash2_stage(spec: DFlash2Spec, target: TargetSpec, capacity: int) -> Stage
     after: list[Caches] = []
     for index, caches in enumerate(before):
         caches = drafter.append_context(context, index, caches, lengths, context_rotation)
-        hidden, caches = drafter.layer(hidden, index, caches, block)
+        hidden = drafter.layer(hidden, index, caches, block)
         after.append(caches)
     hidden = drafter.norm(op.Slice(hidden, [1], [2**31 - 1], [1]), f"{spec.prefix}norm.weight")
 

@@ -21,7 +21,7 @@ def mtp_stage(spec: TargetSpec, capacity: int, draft_tokens: int) -> StageGraph:
     Inputs: `next_ids` [N, T] the token after each row, `hidden` [N, T, H] the target's final normed rows, `lengths` [N]
     rows replayed before, `valid` [N] >= 1 rows that count, and the layer's caches. Row t stands at the position of its
     hidden state. The last valid row gives draft 1; step k feeds draft k and the head's own output at the next position.
-    Output: `draft_tokens` [N, draft_tokens]. What the steps append to the caches is overwritten by the next replay.
+    Output: `draft_tokens` [N, draft_tokens]. The caches get the replayed rows and never the drafts'.
     """
     stage = StageBuilder(f"draft_mtp_{draft_tokens}", "mtp")
     op = stage.op
@@ -36,15 +36,26 @@ def mtp_stage(spec: TargetSpec, capacity: int, draft_tokens: int) -> StageGraph:
     last = take_rows(op, rows, op.Unsqueeze(op.Sub(valid, 1), [1]))
     drafts = [_choose(op, weights, spec, last)]
     base = op.Add(lengths, valid)
+    scratch = _copy_of_used(op, caches, base, draft_tokens - 1)
     one_row = op.Expand([1], op.Shape(lengths))
     for step in range(1, draft_tokens):
         placement = Placement(op.Add(base, step - 1), one_row, *rope)
-        last, caches = _step(op, weights, spec, drafts[-1], last, caches, placement)
+        last, scratch = _step(op, weights, spec, drafts[-1], last, scratch, placement)
         drafts.append(_choose(op, weights, spec, last))
 
     stage.output("draft_tokens", op.Concat(*drafts, axis=1), INT64, ("N", draft_tokens))
     cache_outputs(stage, spec.attention, capacity, [before], [caches])
     return stage.finish()
+
+
+def _copy_of_used(op: OpBuilder, caches: Caches, base: ir.Value, room: int) -> Caches:
+    """Return the rows in use and room for the steps' own.
+
+    A step that wrote to the cache itself would cost a copy of its whole capacity on onnxruntime, which updates in place
+    only between a graph's input and its output.
+    """
+    end = op.Add(op.ReduceMax(base, keepdims=1), room)
+    return Caches(*(op.Slice(cache, [0], end, [2]) for cache in caches))
 
 
 def _step(

@@ -1,4 +1,4 @@
-"""`BlockAttention` becomes Attention over the used part of the caches, under an explicit mask."""
+"""`BlockAttention` becomes Attention over the used part of the caches and the block, under an explicit mask."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ import onnx_ir as ir
 from onnxscript import OpBuilder
 
 HIDDEN_SCORE = -1.0e30
-"""Added to the score of a key that a row must not see; the row itself is always seen, so no row is empty."""
+"""Added to the score of a key that a row must not see; a row always sees itself, so no row is empty."""
 
 
 def lower_block_attention(op: OpBuilder, node: ir.Node) -> Sequence[ir.Value]:
     """Return the attention output [N, B, heads * head_dim]."""
-    query, key_cache, value_cache, starts = node.inputs
-    num_heads = node.attributes["num_heads"].as_int()
-    block = op.Shape(query, start=1, end=2)
-    ends = op.Add(starts, block)
-    longest = op.ReduceMax(ends, keepdims=1)
-    keys, values = (op.Slice(cache, [0], longest, [2]) for cache in (key_cache, value_cache))
-    by_head = op.Transpose(op.Reshape(query, _split_heads(query, num_heads)), perm=[0, 2, 1, 3])
-    mask = _mask(op, node, starts, ends, block, longest)
-    attended = op.Attention(by_head, keys, values, mask)
+    query, key, value, key_cache, value_cache, starts = node.inputs
+    num_heads, num_kv_heads = (node.attributes[name].as_int() for name in ("num_heads", "num_kv_heads"))
+    context = op.ReduceMax(starts, keepdims=1)
+    keys, values = (
+        op.Concat(op.Slice(cache, [0], context, [2]), _by_head(op, rows, num_kv_heads), axis=2)
+        for cache, rows in ((key_cache, key), (value_cache, value))
+    )
+    attended = op.Attention(_by_head(op, query, num_heads), keys, values, _mask(op, node, query, starts, context))
     return [op.Reshape(op.Transpose(attended, perm=[0, 2, 1, 3]), [0, 0, -1])]
 
 
-def _split_heads(query: ir.Value | None, num_heads: int) -> list[int]:
-    assert query is not None
-    return [0, 0, num_heads, -1]
+def _by_head(op: OpBuilder, rows: ir.Value | None, num_heads: int) -> ir.Value:
+    return op.Transpose(op.Reshape(rows, [0, 0, num_heads, -1]), perm=[0, 2, 1, 3])
 
 
 def _mask(
-    op: OpBuilder, node: ir.Node, starts: ir.Value | None, ends: ir.Value, block: ir.Value, longest: ir.Value
+    op: OpBuilder, node: ir.Node, query: ir.Value | None, starts: ir.Value | None, context: ir.Value
 ) -> ir.Value:
-    """Return [N, 1, B, keys] of 0 or HIDDEN_SCORE."""
+    """Return [N, 1, B, context + B] of 0 or HIDDEN_SCORE: the longest context first, the block's rows behind it."""
     window = node.attributes["window"].as_int()
-    key_positions = op.Unsqueeze(op.Range(0, op.Squeeze(longest, [0]), 1), [0, 1])
-    row_positions = op.Unsqueeze(
-        op.Add(op.Unsqueeze(starts, [1]), op.Range(0, op.Squeeze(block, [0]), 1)), [2]
-    )
-    if node.attributes["causal"].as_int():
-        seen = op.LessOrEqual(key_positions, row_positions)
-    else:
-        seen = op.Less(key_positions, op.Unsqueeze(ends, [1, 2]))
+    batch, block = op.Shape(query, end=1), op.Shape(query, start=1, end=2)
+    rows = op.Range(0, op.Squeeze(block, [0]), 1)
+    positions = op.Range(0, op.Squeeze(context, [0]), 1)
+    row_positions = op.Unsqueeze(op.Add(op.Unsqueeze(starts, [1]), rows), [2])
+    in_context = op.Less(positions, op.Unsqueeze(starts, [1, 2]))
     if window:
-        seen = op.And(seen, op.Greater(key_positions, op.Sub(row_positions, window)))
-    mask = op.Unsqueeze(op.Where(seen, 0.0, HIDDEN_SCORE), [1])
-    return op.Expand(mask, op.Concat([1, 1], block, [1], axis=0))
+        in_context = op.And(in_context, op.Greater(positions, op.Sub(row_positions, window)))
+    in_context = op.Expand(in_context, op.Concat(batch, block, context, axis=0))
+    distances = op.Sub(op.Unsqueeze(rows, [1]), rows)
+    in_block = op.Less(distances, window) if window else op.Less(distances, block)
+    if node.attributes["causal"].as_int():
+        in_block = op.And(in_block, op.GreaterOrEqual(distances, 0))
+    seen = op.Concat(in_context, op.Expand(in_block, op.Concat(batch, block, block, axis=0)), axis=2)
+    return op.Unsqueeze(op.Where(seen, 0.0, HIDDEN_SCORE), [1])
