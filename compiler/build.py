@@ -18,7 +18,6 @@ from dfc.artifacts import (
     Model,
     Stage,
 )
-
 from dfc.compiler.checkpoint import DFlash2Spec, TargetSpec, check_fits, draft_kind, load_dflash2, load_target
 from dfc.compiler.checkpoint.spec import TensorLocation
 from dfc.compiler.engines import BACKENDS, Backend
@@ -122,7 +121,9 @@ def plan_build(request: BuildRequest) -> BuildPlan:
         )
     asked = request.draft_tokens
     if asked is not None and spec.mtp is None and drafter is None:
-        raise BuildError(f"--draft-tokens needs a drafter, but {spec.directory} has no MTP head and no --draft is given")
+        raise BuildError(
+            f"--draft-tokens needs a drafter, but {spec.directory} has no MTP head and no --draft is given"
+        )
     block = 0 if drafter is None else drafter.block_size - 1
     return BuildPlan(
         target=spec,
@@ -165,9 +166,7 @@ def _stage_graphs(plan: BuildPlan) -> Iterator[StageGraph]:
 def _write_stage(writer: ArtifactWriter, stage: StageGraph, backend_name: str, backend: Backend) -> Stage:
     path = f"stages/{stage.name}/{backend_name}/{backend.file_name}"
     writer.add_bytes(path, backend.compile_stage(stage))
-    engine = Engine(
-        path=path, precision="float32", library=backend.library, library_version=backend.library_version
-    )
+    engine = Engine(path=path, precision="float32", library=backend.library, library_version=backend.library_version)
     return Stage(
         component=stage.component, inputs=stage.inputs, outputs=stage.outputs, engines={backend_name: (engine,)}
     )

@@ -53,9 +53,13 @@ def load_dflash2(directory: Path) -> DFlash2Spec:
     taps, group_size = (fields.of(name).integer(name) for name in ("conv_kernel_size", "conv_group_size"))
     rank, top_k = (fields.of(name).integer(name) for name in ("selector_rank", "selector_top_k"))
     if hidden_size % group_size:
-        raise fields.of("conv_group_size").error("conv_group_size", f"is {group_size}, which does not divide {hidden_size}")
+        raise fields.of("conv_group_size").error(
+            "conv_group_size", f"is {group_size}, which does not divide {hidden_size}"
+        )
     if top_k > vocab_size:
-        raise fields.of("selector_top_k").error("selector_top_k", f"is {top_k}, more than the vocabulary's {vocab_size}")
+        raise fields.of("selector_top_k").error(
+            "selector_top_k", f"is {top_k}, more than the vocabulary's {vocab_size}"
+        )
     target_layer_ids = _target_layer_ids(fields, num_layers)
     prefix = "model." if "model.fc.weight" in index else ""
     bare = f"{prefix}candidate_selector.predecessor_codebook"
@@ -170,8 +174,8 @@ def _sliding_windows(top: Fields, fields: _Layered, num_layers: int) -> tuple[in
                 raise top.error("layer_types", f"names {name!r}; full_attention and sliding_attention can be built")
         slides = [name == "sliding_attention" for name in names]
     else:
-        # Qwen3 configs: with the switch on, layers from max_window_layers upwards slide.
-        first = top.integer("max_window_layers", num_layers, least=0)
+        # With the switch on, layers from max_window_layers upwards slide.
+        first = top.integer("max_window_layers", 0, least=0)
         switched_on = top.boolean("use_sliding_window", False)
         slides = [switched_on and index >= first for index in range(num_layers)]
     if not any(slides):

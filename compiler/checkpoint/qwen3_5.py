@@ -147,4 +147,3 @@ def _eos_token_ids(directory: Path, top: Fields, config: Fields) -> tuple[int, .
         if "eos_token_id" in fields:
             return fields.integers("eos_token_id")
     return ()
-

@@ -94,7 +94,9 @@ def read_index(directory: Path) -> TensorIndex:
         for tensor in _read_header(file):
             other = tensors.setdefault(tensor.name, tensor)
             if other is not tensor and (not indexed or file.name in indexed):
-                raise CheckpointError(f"{file}: tensor {tensor.name} is also in {other.file.name}; remove one of the two")
+                raise CheckpointError(
+                    f"{file}: tensor {tensor.name} is also in {other.file.name}; remove one of the two"
+                )
     return TensorIndex(directory, tensors)
 
 
@@ -129,9 +131,7 @@ def _read_header(file: Path) -> list[StoredTensor]:
     if not isinstance(content, dict):
         raise CheckpointError(f"{file} is not a safetensors file: its header is not an object")
     start = 8 + length
-    return [
-        _parse_entry(file, name, entry, start, size) for name, entry in content.items() if name != "__metadata__"
-    ]
+    return [_parse_entry(file, name, entry, start, size) for name, entry in content.items() if name != "__metadata__"]
 
 
 def _parse_entry(file: Path, name: str, entry: object, start: int, size: int) -> StoredTensor:

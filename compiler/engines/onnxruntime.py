@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import onnx_ir as ir
-from dfc.plugins import bodies
 
 from dfc.compiler.export.stage import DFC_DOMAIN, StageGraph
 from dfc.compiler.passes.lowering import Operator, Rule, lower, name_nodes, used_opsets
@@ -18,6 +17,7 @@ from dfc.compiler.passes.onnxruntime.gated_delta_net import (
 from dfc.compiler.passes.onnxruntime.linear import lower_linear
 from dfc.compiler.passes.onnxruntime.rms_norm import fuse_add_and_norm, lower_rms_norm
 from dfc.compiler.passes.onnxruntime.swish import lower_swish
+from dfc.plugins import bodies
 
 RULES: dict[Operator, Rule] = {
     (DFC_DOMAIN, "Linear"): lower_linear,

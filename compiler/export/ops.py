@@ -36,6 +36,7 @@ def cached_attention(
     *,
     num_heads: int,
     num_kv_heads: int,
+    rotary_dim: int,
 ) -> tuple[ir.Value, ir.Value, ir.Value]:
     """Rotate query and key, append key and value to the caches, and attend causally.
 
@@ -44,9 +45,8 @@ def cached_attention(
     Returns the attention output [N, T, heads * head_dim] and both caches.
     """
     inputs = (query, key, value, key_cache, value_cache, lengths, valid, cosine, sine)
-    output, keys, values = op.CachedAttention(
-        *inputs, num_heads=num_heads, num_kv_heads=num_kv_heads, _domain=DFC_DOMAIN, _outputs=3
-    )
+    attributes = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "rotary_dim": rotary_dim}
+    output, keys, values = op.CachedAttention(*inputs, **attributes, _domain=DFC_DOMAIN, _outputs=3)
     return _typed(output, FLOAT), _typed(keys, FLOAT), _typed(values, FLOAT)
 
 
@@ -69,7 +69,7 @@ def block_attention(
     query [N, B, heads * head_dim], key and value [N, B, kv_heads * head_dim], query and key rotated already; caches
     [N, kv_heads, C, head_dim] hold the context's positions 0 .. starts - 1; starts [N] int64 is the position of the
     block's first row. Row j sees the whole block, or rows up to itself when `causal`. With a window it sees keys at
-    positions greater than ``starts + j - window`` only: `window` keys with its own (semantics A.4).
+    positions greater than ``starts + j - window`` and less than ``starts + j + window`` only (semantics A.4).
     """
     attended = op.BlockAttention(
         query,
@@ -87,9 +87,7 @@ def block_attention(
     return _typed(attended, FLOAT)
 
 
-def causal_convolution(
-    op: OpBuilder, x: ir.Value, weight: ir.Value, state: ir.Value
-) -> tuple[ir.Value, ir.Value]:
+def causal_convolution(op: OpBuilder, x: ir.Value, weight: ir.Value, state: ir.Value) -> tuple[ir.Value, ir.Value]:
     """Depthwise causal convolution over rows, then SiLU.
 
     x [N, T, channels], weight [channels, 1, taps], state [N, taps - 1, channels]: the rows before. Returns

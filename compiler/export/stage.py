@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
-from dfc.artifacts import ComponentName, Role, Tensor
 from onnxscript import GraphBuilder, OpBuilder
+
+from dfc.artifacts import ComponentName, Role, Tensor
 
 OPSET = 24
 """Version of the standard operators in every stage graph."""

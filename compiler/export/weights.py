@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 import onnx_ir as ir
-from dfc.compiler.checkpoint.spec import TensorLocation
 
+from dfc.compiler.checkpoint.spec import TensorLocation
 from dfc.compiler.export.stage import StageBuilder
 
 _STORAGE = {

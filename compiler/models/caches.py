@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import onnx_ir as ir
-from dfc.compiler.checkpoint.spec import AttentionSpec
 
+from dfc.compiler.checkpoint.spec import AttentionSpec
 from dfc.compiler.export.stage import StageBuilder
 from dfc.compiler.models.layers import FLOAT
 

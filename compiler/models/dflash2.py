@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import onnx_ir as ir
-from dfc.compiler.checkpoint.spec import DFlash2Spec, TargetSpec
 from onnxscript import OpBuilder
 
+from dfc.compiler.checkpoint.spec import DFlash2Spec, TargetSpec
 from dfc.compiler.export import ops
 from dfc.compiler.export.stage import StageBuilder, StageGraph
 from dfc.compiler.export.weights import Weights
@@ -59,7 +59,9 @@ class _Drafter:
         attention = self._spec.attention
         rows = self._key_and_value(context, index, rotation)
         by_head = (
-            self._op.Transpose(self._op.Reshape(x, [0, 0, attention.num_kv_heads, attention.head_dim]), perm=[0, 2, 1, 3])
+            self._op.Transpose(
+                self._op.Reshape(x, [0, 0, attention.num_kv_heads, attention.head_dim]), perm=[0, 2, 1, 3]
+            )
             for x in rows
         )
         written = (self._op.TensorScatter(*pair, lengths, axis=2) for pair in zip(caches, by_head, strict=True))
@@ -205,9 +207,7 @@ def _select(
     selector = f"{spec.prefix}candidate_selector"
     codebooks = (weights.stored(_codebook(spec, side)) for side in ("predecessor", "successor"))
     projected = ops.linear(op, hidden, weights.float32(f"{selector}.hidden_projection.weight"))
-    return ops.candidate_selector(
-        op, candidates, scores, projected, *codebooks, anchor, max_slots=spec.block_size - 1
-    )
+    return ops.candidate_selector(op, candidates, scores, projected, *codebooks, anchor, max_slots=spec.block_size - 1)
 
 
 def _codebook(spec: DFlash2Spec, side: str) -> str:

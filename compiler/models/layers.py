@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-from dfc.compiler.checkpoint.spec import RopeSpec
 from onnxscript import OpBuilder
 
+from dfc.compiler.checkpoint.spec import RopeSpec
 from dfc.compiler.export import ops
 from dfc.compiler.export.weights import Weights
 
@@ -24,9 +24,7 @@ def one_plus(op: OpBuilder, weight: ir.Value) -> ir.Value:
     return op.Add(weight, 1.0)
 
 
-def head_norm(
-    op: OpBuilder, x: ir.Value, weight: ir.Value, num_heads: int, head_dim: int, epsilon: float
-) -> ir.Value:
+def head_norm(op: OpBuilder, x: ir.Value, weight: ir.Value, num_heads: int, head_dim: int, epsilon: float) -> ir.Value:
     """Normalise each head of x [N, T, heads * head_dim]."""
     by_head = op.Reshape(x, [0, 0, num_heads, head_dim])
     return op.Reshape(rms_norm(op, by_head, weight, epsilon), [0, 0, num_heads * head_dim])

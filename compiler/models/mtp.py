@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import onnx_ir as ir
-from dfc.compiler.checkpoint.spec import TargetSpec
 from onnxscript import OpBuilder
 
+from dfc.compiler.checkpoint.spec import TargetSpec
 from dfc.compiler.export import ops
 from dfc.compiler.export.stage import StageBuilder, StageGraph
 from dfc.compiler.export.weights import Weights
@@ -36,7 +36,7 @@ def mtp_stage(spec: TargetSpec, capacity: int, draft_tokens: int) -> StageGraph:
     last = take_rows(op, rows, op.Unsqueeze(op.Sub(valid, 1), [1]))
     drafts = [_choose(op, weights, spec, last)]
     base = op.Add(lengths, valid)
-    scratch = _copy_of_used(op, caches, base, draft_tokens - 1)
+    scratch = _copy_of_used(op, caches, base, draft_tokens - 1) if draft_tokens > 1 else caches
     one_row = op.Expand([1], op.Shape(lengths))
     for step in range(1, draft_tokens):
         placement = Placement(op.Add(base, step - 1), one_row, *rope)

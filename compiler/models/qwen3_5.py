@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import onnx_ir as ir
-from dfc.compiler.checkpoint.spec import AttentionSpec, TargetSpec
 from onnxscript import OpBuilder
 
+from dfc.compiler.checkpoint.spec import AttentionSpec, TargetSpec
 from dfc.compiler.export import ops
 from dfc.compiler.export.stage import StageBuilder
 from dfc.compiler.export.weights import Weights
@@ -119,6 +119,7 @@ def _gated_attention(
         placement.sine,
         num_heads=attention.num_heads,
         num_kv_heads=attention.num_kv_heads,
+        rotary_dim=spec.rope.rotary_dim,
     )
     mixed = ops.linear(op, op.Mul(attended, op.Sigmoid(gate)), weights.float32(f"{prefix}.o_proj.weight"))
     return mixed, Caches(*updated)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import onnx_ir as ir
+
 from dfc.artifacts import Role
 
 

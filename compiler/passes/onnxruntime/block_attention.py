@@ -28,9 +28,7 @@ def _by_head(op: OpBuilder, rows: ir.Value | None, num_heads: int) -> ir.Value:
     return op.Transpose(op.Reshape(rows, [0, 0, num_heads, -1]), perm=[0, 2, 1, 3])
 
 
-def _mask(
-    op: OpBuilder, node: ir.Node, query: ir.Value | None, starts: ir.Value | None, context: ir.Value
-) -> ir.Value:
+def _mask(op: OpBuilder, node: ir.Node, query: ir.Value | None, starts: ir.Value | None, context: ir.Value) -> ir.Value:
     """Return [N, 1, B, context + B] of 0 or HIDDEN_SCORE: the longest context first, the block's rows behind it."""
     window = node.attributes["window"].as_int()
     batch, block = op.Shape(query, end=1), op.Shape(query, start=1, end=2)
@@ -42,7 +40,8 @@ def _mask(
         in_context = op.And(in_context, op.Greater(positions, op.Sub(row_positions, window)))
     in_context = op.Expand(in_context, op.Concat(batch, block, context, axis=0))
     distances = op.Sub(op.Unsqueeze(rows, [1]), rows)
-    in_block = op.Less(distances, window) if window else op.Less(distances, block)
+    # The reference's window has two sides, which matters for windows shorter than the block only.
+    in_block = op.Less(op.Abs(distances), window or block)
     if node.attributes["causal"].as_int():
         in_block = op.And(in_block, op.GreaterOrEqual(distances, 0))
     seen = op.Concat(in_context, op.Expand(in_block, op.Concat(batch, block, block, axis=0)), axis=2)

@@ -1,0 +1,49 @@
+"""Building and decoding in this process, for tests that look inside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dfc.artifacts import Artifact, open_artifact
+from dfc.compiler.build import BuildRequest, build_artifact
+from dfc.runtime.decode import PREFILL_ROWS, Round
+from dfc.runtime.generate import Limits, generate
+from dfc.runtime.load import load_decoder
+from dfc.runtime.plan import RequestedSpeculation, RunContext, SpeculationRequest, resolve
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """New tokens, and the rounds that made them, as in `tests/golden/reference_runs.json`."""
+
+    token_ids: list[int]
+    rounds: list[dict[str, object]]
+
+
+def build(output: Path, target: Path, *drafts: Path, draft_tokens: int | None = None) -> Artifact:
+    """Build an artifact and open it."""
+    build_artifact(BuildRequest(target, drafts, output, draft_tokens=draft_tokens))
+    return open_artifact(output)
+
+
+def decode(
+    artifact: Artifact,
+    prompt: Sequence[int],
+    count: int,
+    speculation: RequestedSpeculation,
+    draft_tokens: int | None = None,
+    prefill_rows: int = PREFILL_ROWS,
+) -> Decoded:
+    """Decode `count` tokens, end-of-sequence tokens ignored."""
+    plan = resolve(SpeculationRequest(speculation, draft_tokens), artifact.manifest, RunContext("onnxruntime"))
+    decoder = load_decoder(artifact, plan, "onnxruntime", prefill_rows)
+    rounds: list[dict[str, object]] = []
+
+    def record(finished: Round) -> None:
+        rounds.append({"anchor": finished.anchor, "proposed": list(finished.proposed), "accepted": finished.accepted})
+
+    limits = Limits(max_new=count, max_context=artifact.manifest.model.max_context, stop_token_ids=frozenset())
+    generation = generate(decoder, prompt, limits, on_round=record)
+    return Decoded(list(generation.token_ids), rounds)
