@@ -2,14 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dfc.artifacts.errors import ArtifactError
 from dfc.artifacts.paths import check_relative
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Final = 1
 
 ComponentName = Literal["target", "mtp", "dflash2", "dflash"]
 Precision = Literal["float32", "bfloat16", "float16"]

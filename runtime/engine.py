@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
-from dfc.artifacts import Stage
 from numpy.typing import NDArray
+
+from dfc.artifacts import Stage
 
 Array = NDArray[Any]
 

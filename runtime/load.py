@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dfc.artifacts import Artifact
-
 from dfc.runtime.decode import PREFILL_ROWS, Decoder, PlainDecoder, SpeculativeDecoder
 from dfc.runtime.drafters import DRAFTERS
 from dfc.runtime.engines import load_stage
@@ -11,9 +10,7 @@ from dfc.runtime.plan import SpeculationPlan
 from dfc.runtime.target import AdvancingTarget, VerifyingTarget
 
 
-def load_decoder(
-    artifact: Artifact, plan: SpeculationPlan, backend: str, prefill_rows: int = PREFILL_ROWS
-) -> Decoder:
+def load_decoder(artifact: Artifact, plan: SpeculationPlan, backend: str, prefill_rows: int = PREFILL_ROWS) -> Decoder:
     """Load the plan's engines and return a decoder for one sequence.
 
     Raises:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from dfc.artifacts import Component, Manifest
-
 from dfc.runtime.errors import RunError
 
 Speculation = Literal["none", "mtp", "dflash2"]
@@ -62,7 +61,9 @@ def resolve(request: SpeculationRequest, manifest: Manifest, context: RunContext
     """
     if request.draft_tokens == 0 or request.speculation == "none":
         if request.draft_tokens and request.speculation == "none":
-            raise RunError("--draft-tokens needs a drafter, but --spec none decodes without one; leave out one of the two")
+            raise RunError(
+                "--draft-tokens needs a drafter, but --spec none decodes without one; leave out one of the two"
+            )
         return _plain("plain decoding was asked for")
     available = [name for name in _LIMITS if _has(name, manifest, context)]
     if request.speculation == "auto":

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dfc.artifacts import Tensor
-
 from dfc.runtime.engine import Buffer, Engine
 
 

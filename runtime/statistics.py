@@ -11,9 +11,9 @@ from dfc.runtime.decode import Round
 class Statistics:
     """Counts and times of one generation.
 
-    ``tokens_per_round`` counts the token that the target adds itself (accepted + 1); ``acceptance_rate`` is accepted over
-    drafted; ``accepted_per_position[i]`` is the number of rounds whose draft i + 1 held. ``tokens_per_second`` is over the
-    decoding time, for the tokens after the first (which the prompt's pass gives). Times are in seconds.
+    ``tokens_per_round`` counts the token that the target adds itself (accepted + 1); ``acceptance_rate`` is accepted
+    over drafted; ``accepted_per_position[i]`` is the number of rounds whose draft i + 1 held. ``tokens_per_second`` is
+    over the decoding time, for the tokens after the first (which the prompt's pass gives). Times are in seconds.
     """
 
     rounds: int

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from dfc.artifacts import Artifact
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
+from dfc.artifacts import Artifact
 from dfc.runtime.errors import RunError
 
 

@@ -52,6 +52,6 @@ def real_vocabulary(directory: Path, vocab_size: int) -> int:
         vocabulary: Any = content["model"]["vocab"]
         # Unigram tokenizers list their tokens, the others map them to ids.
         ids.append(max(vocabulary.values()) if isinstance(vocabulary, dict) else len(vocabulary) - 1)
-        return min(max(ids) + 1, vocab_size)
+        return min(int(max(ids)) + 1, vocab_size)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{file} is not a tokenizer that can be read: {error}") from error

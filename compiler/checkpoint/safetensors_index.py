@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TypeGuard, cast
 
 from dfc.compiler.checkpoint.errors import CheckpointError
 from dfc.compiler.checkpoint.spec import StorageType, TensorLocation
@@ -71,7 +71,7 @@ class TensorIndex:
         dtype = _STORAGE_TYPES.get(stored.dtype)
         if dtype is None:
             raise CheckpointError(
-                f"{stored.file}: tensor {name} is stored as {stored.dtype}; only {', '.join(_STORAGE_TYPES)} can be read"
+                f"{stored.file}: tensor {name} is stored as {stored.dtype}, not as one of {', '.join(_STORAGE_TYPES)}"
             )
         return TensorLocation(name, stored.file, stored.offset, stored.length, dtype, stored.shape)
 
@@ -79,10 +79,12 @@ class TensorIndex:
 def read_index(directory: Path) -> TensorIndex:
     """Read the headers of every `.safetensors` file of a checkpoint directory.
 
-    A file that the index does not name adds the tensors that no indexed file has: MTP heads are published beside the shards.
+    A file that the index does not name adds the tensors that no indexed file has: MTP heads are published beside the
+    shards.
 
     Raises:
-        CheckpointError: there is no such file, the index names one that is missing, two files hold the same tensor, or a
+        CheckpointError: there is no such file, the index names one that is missing, two files hold the same tensor, or
+        a
             header is damaged.
     """
     indexed = _indexed_files(directory)
@@ -137,7 +139,7 @@ def _read_header(file: Path) -> list[StoredTensor]:
 def _parse_entry(file: Path, name: str, entry: object, start: int, size: int) -> StoredTensor:
     if not isinstance(entry, dict):
         raise CheckpointError(f"{file}: the header's entry for {name} is damaged")
-    fields = cast("dict[str, Any]", entry)
+    fields = cast("dict[str, object]", entry)
     dtype, shape, offsets = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
     if not (isinstance(dtype, str) and _are_sizes(shape) and _are_sizes(offsets) and len(offsets) == 2):
         raise CheckpointError(f"{file}: the header's entry for {name} is damaged")
@@ -150,5 +152,5 @@ def _parse_entry(file: Path, name: str, entry: object, start: int, size: int) ->
     return StoredTensor(name, file, start + begin, end - begin, dtype, tuple(shape))
 
 
-def _are_sizes(value: object) -> bool:
+def _are_sizes(value: object) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)

@@ -33,7 +33,8 @@ class AttentionSpec:
 
 @dataclass(frozen=True)
 class RopeSpec:
-    """Half-split (neox) rotary embedding of the first ``rotary_dim`` channels; inv_freq = theta ** (-2 i / rotary_dim)."""
+    """Half-split (neox) rotary embedding of the first ``rotary_dim`` channels; inv_freq = theta ** (-2 i /
+    rotary_dim)."""
 
     theta: float
     rotary_dim: int

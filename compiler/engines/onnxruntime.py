@@ -42,4 +42,5 @@ def compile_stage(stage: StageGraph) -> bytes:
     lower(model, RULES | bodies.rules())
     used_opsets(model)
     name_nodes(model)
-    return ir.serde.serialize_model(model).SerializeToString(deterministic=True)
+    data: bytes = ir.serde.serialize_model(model).SerializeToString(deterministic=True)
+    return data

@@ -40,9 +40,10 @@ def cached_attention(
 ) -> tuple[ir.Value, ir.Value, ir.Value]:
     """Rotate query and key, append key and value to the caches, and attend causally.
 
-    query [N, T, heads * head_dim], key and value [N, T, kv_heads * head_dim], caches [N, kv_heads, C, head_dim]; lengths
-    and valid [N] int64: row t of a sequence stands at position ``lengths + t`` and counts when ``t < valid``. cosine and sine [C, rotary_dim / 2]: half-split rotation of the first rotary_dim channels.
-    Returns the attention output [N, T, heads * head_dim] and both caches.
+    query [N, T, heads * head_dim], key and value [N, T, kv_heads * head_dim], caches [N, kv_heads, C, head_dim];
+    lengths and valid [N] int64: row t of a sequence stands at position ``lengths + t`` and counts when ``t < valid``.
+    cosine and sine [C, rotary_dim / 2]: half-split rotation of the first rotary_dim channels. Returns the attention
+    output [N, T, heads * head_dim] and both caches.
     """
     inputs = (query, key, value, key_cache, value_cache, lengths, valid, cosine, sine)
     attributes = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "rotary_dim": rotary_dim}
@@ -109,13 +110,13 @@ def gated_delta_net(
 ) -> tuple[ir.Value, ir.Value]:
     """Run the gated delta rule (semantics E) over rows.
 
-    mixed [N, T, 2 * key_size + value_size]: query, key, value by heads, not normalised; decay and beta [N, T, heads]: the
-    raw projections a and b; decay_scale and decay_bias [heads]: A_log and dt_bias; state [N, heads, value_dim, key_dim].
-    Returns the output [N, T, heads, value_dim] and the state after the rows that `committed` [N, T, 1] bool names (all
-    rows without it).
+    mixed [N, T, 2 * key_size + value_size]: query, key, value by heads, not normalised; decay and beta [N, T, heads]:
+    the raw projections a and b; decay_scale and decay_bias [heads]: A_log and dt_bias; state [N, heads, value_dim,
+    key_dim]. Returns the output [N, T, heads, value_dim] and the state after the rows that `committed` [N, T, 1] bool
+    names (all rows without it).
     """
-    inputs = (mixed, decay, beta, decay_scale, decay_bias, state)
-    inputs = inputs if committed is None else (*inputs, committed)
+    some = () if committed is None else (committed,)
+    inputs = (mixed, decay, beta, decay_scale, decay_bias, state, *some)
     output, next_state = op.GatedDeltaNet(*inputs, _domain=DFC_DOMAIN, _outputs=2)
     return _typed(output, FLOAT), _typed(next_state, FLOAT)
 

@@ -136,8 +136,8 @@ class _Drafter:
 def dflash2_stage(spec: DFlash2Spec, target: TargetSpec, capacity: int) -> StageGraph:
     """Build `draft_dflash2`: append the context of newly committed rows, then draft one block.
 
-    Inputs: `features` [N, T, F * H] of committed rows, `lengths` [N] context rows before them, `valid` [N] of the T rows
-    that count, `anchor` [N] the committed token after them, `slots` [S] = 0 .. S - 1 the drafts wanted (1 <= S <
+    Inputs: `features` [N, T, F * H] of committed rows, `lengths` [N] context rows before them, `valid` [N] of the T
+    rows that count, `anchor` [N] the committed token after them, `slots` [S] = 0 .. S - 1 the drafts wanted (1 <= S <
     block_size: the convolution's boundary follows the runtime block of 1 + S rows), and every layer's caches, which get
     the context's rows and never the block's. Output: `draft_tokens` [N, S].
     """
@@ -205,9 +205,11 @@ def _select(
         cap = spec.final_logit_softcapping
         scores = op.Mul(op.Tanh(op.Div(scores, cap)), cap)
     selector = f"{spec.prefix}candidate_selector"
-    codebooks = (weights.stored(_codebook(spec, side)) for side in ("predecessor", "successor"))
+    predecessors, successors = (weights.stored(_codebook(spec, side)) for side in ("predecessor", "successor"))
     projected = ops.linear(op, hidden, weights.float32(f"{selector}.hidden_projection.weight"))
-    return ops.candidate_selector(op, candidates, scores, projected, *codebooks, anchor, max_slots=spec.block_size - 1)
+    return ops.candidate_selector(
+        op, candidates, scores, projected, predecessors, successors, anchor, max_slots=spec.block_size - 1
+    )
 
 
 def _codebook(spec: DFlash2Spec, side: str) -> str:

@@ -52,8 +52,8 @@ def verify_stage(spec: TargetSpec, options: TargetOptions) -> StageGraph:
 
     Inputs besides tokens and states: `lengths` [N] committed so far, `forced` [N] >= 1, `valid` [N] >= forced, and
     `judged` [J] = 0 .. J - 1: the target is asked for its choice after each of the rows forced - 1 + j, so J is the
-    largest valid - forced, plus 1. Outputs: `tokens` [N, J] those choices, `accepted` [N], `anchor` [N] the choice after
-    the last accepted row, what the drafters read, and the states after the committed rows.
+    largest valid - forced, plus 1. Outputs: `tokens` [N, J] those choices, `accepted` [N], `anchor` [N] the choice
+    after the last accepted row, what the drafters read, and the states after the committed rows.
     """
     stage = StageBuilder("target_verify", "target")
     op = stage.op

@@ -22,7 +22,8 @@ class Rows:
 
 @dataclass(frozen=True)
 class Committed:
-    """The rows a verified call keeps: the first ``count`` [N] int64 of each sequence, ``mask`` [N, T, 1] true for them."""
+    """The rows a verified call keeps: the first ``count`` [N] int64 of each sequence, ``mask`` [N, T, 1] true for
+    them."""
 
     count: ir.Value
     mask: ir.Value
@@ -32,8 +33,8 @@ class Committed:
 class StateUpdate:
     """One cache or state of the model: its graph input ``name``, and its value after the call.
 
-    ``after(committed)`` builds the value when only the first rows of each sequence are committed. For a cache that is the
-    same value: rows past the sequence's length are never read and are overwritten later.
+    ``after(committed)`` builds the value when only the first rows of each sequence are committed. For a cache that is
+    the same value: rows past the sequence's length are never read and are overwritten later.
     """
 
     name: str

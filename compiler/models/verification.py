@@ -12,7 +12,8 @@ from dfc.compiler.models.layers import INT64
 
 @dataclass(frozen=True)
 class Verdict:
-    """How many drafts the target accepts, how many rows that commits, and the token it puts after them; each [N] int64."""
+    """How many drafts the target accepts, how many rows that commits, and the token it puts after them; each [N]
+    int64."""
 
     accepted: ir.Value
     committed: ir.Value
@@ -24,8 +25,8 @@ def judge(
 ) -> Verdict:
     """Accept the longest run of drafts that equal the target's choices.
 
-    ``choices[n, j]`` [N, J] is the target's token after row ``rows[n, j]`` of input_ids [N, T]; the draft it judges is the
-    row after, when that row is below `valid`.
+    ``choices[n, j]`` [N, J] is the target's token after row ``rows[n, j]`` of input_ids [N, T]; the draft it judges is
+    the row after, when that row is below `valid`.
     """
     following = op.Add(rows, 1)
     width = op.Shape(input_ids, start=1, end=2)

@@ -48,7 +48,8 @@ def lower(model: ir.Model, rules: Mapping[Operator, Rule]) -> None:
 def replace_outputs(graph: ir.Graph, old: Sequence[ir.Value], new: Iterable[ir.Value]) -> None:
     """Let every user of the old values, the graph's outputs included, take the new ones."""
     for before, after in zip(old, new, strict=True):
-        after.dtype = after.dtype or before.dtype
+        if after.dtype is None and before.dtype is not None:
+            after.dtype = before.dtype
         if before.is_graph_output():
             after.name, after.shape = before.name, before.shape
             before.name = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import onnx_ir as ir
 from onnxscript import OpBuilder
@@ -24,8 +25,9 @@ def emit_grouped_conv(
 ) -> ir.Value:
     """Return ``sum_t (base[side, t, c] + coefficients[j, side, t, c // group_size]) * hidden[j - t, c]`` (+ residual).
 
-    hidden and residual [N, B, H]; coefficients [N, B, 2 * taps * groups] in (side, tap, group) order; base [2, taps, H];
-    rows before the block's first count as zero. Inputs and result have `dtype`; the sum is in float32, rounded once.
+    hidden and residual [N, B, H]; coefficients [N, B, 2 * taps * groups] in (side, tap, group) order; base [2, taps,
+    H]; rows before the block's first count as zero. Inputs and result have `dtype`; the sum is in float32, rounded
+    once.
     """
     if dtype != ir.DataType.FLOAT:
         hidden, coefficients, base = (op.Cast(value, to=ir.DataType.FLOAT) for value in (hidden, coefficients, base))
@@ -44,8 +46,9 @@ def emit_grouped_conv(
 
 def lower(op: OpBuilder, node: ir.Node) -> Sequence[ir.Value]:
     """Write the body in place of a node."""
-    attributes = {name: node.attributes[name].as_int() for name in ("side", "taps", "group_size")}
-    return [emit_grouped_conv(op, *node.inputs, **attributes)]
+    side, taps, group_size = (node.attributes[name].as_int() for name in ("side", "taps", "group_size"))
+    hidden, coefficients, base, *residual = cast("Sequence[ir.Value]", node.inputs)
+    return [emit_grouped_conv(op, hidden, coefficients, base, *residual, side=side, taps=taps, group_size=group_size)]
 
 
 def _tapped_rows(op: OpBuilder, hidden: ir.Value, taps: int) -> ir.Value:

@@ -17,8 +17,8 @@ def grouped_conv(
 ) -> torch.Tensor:
     """Return ``sum_t (base[side, t, c] + coefficients[j, side, t, c // group_size]) * hidden[j - t, c]`` (+ residual).
 
-    hidden and residual [N, B, H]; coefficients [N, B, 2 * taps * groups] in (side, tap, group) order; base [2, taps, H].
-    The sum is in float32 (float64 for float64 rows) and rounded once to the dtype of hidden (semantics B.3).
+    hidden and residual [N, B, H]; coefficients [N, B, 2 * taps * groups] in (side, tap, group) order; base [2, taps,
+    H]. The sum is in float32 (float64 for float64 rows) and rounded once to the dtype of hidden (semantics B.3).
     """
     batch, block, width = hidden.shape
     precision = torch.promote_types(hidden.dtype, torch.float32)

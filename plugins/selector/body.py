@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import onnx_ir as ir
 from onnxscript import OpBuilder
@@ -28,11 +29,11 @@ def emit_selector(
 ) -> tuple[ir.Value, ir.Value | None]:
     """Choose one candidate per slot, each given the one before it.
 
-    candidate_ids [N, S, K] int64 and candidate_logits [N, S, K]; projected [N, S, R]; codebooks [V, R]; anchor [N] int64;
-    S <= max_slots. The score of candidate b after token a is ``logit(b) + sum_r A[a, r] * projected[r] * B[b, r]``.
-    Greedy rows take the highest score, the lowest index on ties. With temperature [N] and uniforms [N, S], rows with a
-    temperature above 0 draw by inverse CDF from softmax(score / temperature).
-    Returns tokens [N, S] int64 and, when sampling, q [N, S, K]: the distribution each token was drawn from.
+    candidate_ids [N, S, K] int64 and candidate_logits [N, S, K]; projected [N, S, R]; codebooks [V, R]; anchor [N]
+    int64; S <= max_slots. The score of candidate b after token a is ``logit(b) + sum_r A[a, r] * projected[r] * B[b,
+    r]``. Greedy rows take the highest score, the lowest index on ties. With temperature [N] and uniforms [N, S], rows
+    with a temperature above 0 draw by inverse CDF from softmax(score / temperature). Returns tokens [N, S] int64 and,
+    when sampling, q [N, S, K]: the distribution each token was drawn from.
     """
     scores = _lattice(op, candidate_ids, candidate_logits, projected, predecessor_codebook, successor_codebook, anchor)
     following = op.ArgMax(scores, axis=-1, keepdims=0)
@@ -52,7 +53,8 @@ def emit_selector(
 
 def lower(op: OpBuilder, node: ir.Node) -> Sequence[ir.Value]:
     """Write the body in place of a node."""
-    tokens, q = emit_selector(op, *node.inputs, max_slots=node.attributes["max_slots"].as_int())
+    inputs = cast("Sequence[ir.Value]", node.inputs)
+    tokens, q = emit_selector(op, *inputs, max_slots=node.attributes["max_slots"].as_int())
     return [tokens] if q is None else [tokens, q]
 
 
@@ -103,8 +105,8 @@ def _draw(
 def _walk(op: OpBuilder, following: ir.Value, max_slots: int) -> ir.Value:
     """Return [N, S]: the candidate of each slot on the walk that starts at the anchor.
 
-    ``following`` [N, S, K] maps a slot's predecessor to its candidate. Composing the maps of 1, 2, 4, .. neighbours takes
-    log2 steps where a loop would take S (an engine with a loop cannot be captured into a CUDA graph).
+    ``following`` [N, S, K] maps a slot's predecessor to its candidate. Composing the maps of 1, 2, 4, .. neighbours
+    takes log2 steps where a loop would take S (an engine with a loop cannot be captured into a CUDA graph).
     """
     count = op.Shape(following, start=1, end=2)
     identity = op.Range(0, op.Squeeze(op.Shape(following, start=2, end=3), [0]), 1)

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from dfc.artifacts import ArtifactError
 from rich.console import Console
 
+from dfc.artifacts import ArtifactError
 from dfc.runtime.cli.options import debug_option
 
 if TYPE_CHECKING:
@@ -59,9 +59,10 @@ def build(
 ) -> None:
     """Build an artifact from the Hugging Face checkpoint directory TARGET and its drafters.
 
-    TARGET is a Qwen3.5-class model (alone or inside its vision wrapper); its MTP head, when it has one, becomes a drafter of
-    the artifact. Weights are not copied: the artifact holds hard links to the checkpoint's files where the filesystem allows.
-    The artifact appears whole at its place or not at all, and the same input always gives the same bytes.
+    TARGET is a Qwen3.5-class model (alone or inside its vision wrapper); its MTP head, when it has one, becomes a
+    drafter of the artifact. Weights are not copied: the artifact holds hard links to the checkpoint's files where the
+    filesystem allows. The artifact appears whole at its place or not at all, and the same input always gives the same
+    bytes.
     """
     try:
         from dfc.compiler.build import BuildRequest, build_artifact

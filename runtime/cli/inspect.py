@@ -7,10 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
-from dfc.artifacts import Artifact, ArtifactError, open_artifact
 from rich.console import Console
 from rich.table import Table
 
+from dfc.artifacts import Artifact, ArtifactError, open_artifact
 from dfc.runtime.cli.options import debug_option
 from dfc.runtime.engines import choose_backend
 from dfc.runtime.errors import RunError
@@ -51,10 +51,10 @@ def _print_tables(artifact: Artifact, plan: SpeculationPlan) -> None:
         components.add_row(name, component.source, parameters)
     console.print(components)
     stages = Table("stage", "component", "backends", "bytes", "inputs", "outputs")
-    for name, stage in manifest.stages.items():
+    for stage_name, stage in manifest.stages.items():
         size = sum(manifest.files[engine.path].size for engines in stage.engines.values() for engine in engines)
         stages.add_row(
-            name,
+            stage_name,
             stage.component,
             ", ".join(stage.engines),
             str(size),
@@ -62,5 +62,5 @@ def _print_tables(artifact: Artifact, plan: SpeculationPlan) -> None:
             str(len(stage.outputs)),
         )
     console.print(stages)
-    weights = sum(file.size for name, file in manifest.files.items() if name.startswith("weights/"))
+    weights = sum(file.size for path, file in manifest.files.items() if path.startswith("weights/"))
     console.print(f"{len(manifest.files)} files, {weights / 1e6:.1f} MB of weights")

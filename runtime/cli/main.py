@@ -28,8 +28,8 @@ def cli() -> None:
     dfc run ARTIFACT --prompt TEXT                  generate; the same tokens as without a drafter
     dfc inspect ARTIFACT                            what an artifact holds
 
-    Results go to standard output, everything else to standard error. The exit code is 0 when the command did what it was
-    asked to, 1 when it failed and 2 when the command line is wrong.
+    Results go to standard output, everything else to standard error. The exit code is 0 when the command did what it
+    was asked to, 1 when it failed and 2 when the command line is wrong.
     """
 
 

@@ -12,5 +12,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 def debug_option(command: Decorated) -> Decorated:
     """Add `--debug`, which the entry point looks for when a command fails."""
-    decorate = click.option("--debug", is_flag=True, expose_value=False, help="Show a traceback when the command fails.")
+    decorate = click.option(
+        "--debug", is_flag=True, expose_value=False, help="Show a traceback when the command fails."
+    )
     return decorate(command)

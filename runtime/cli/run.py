@@ -9,8 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
-from dfc.artifacts import Artifact, ArtifactError, open_artifact
 
+from dfc.artifacts import Artifact, ArtifactError, open_artifact
 from dfc.runtime.cli.options import debug_option
 from dfc.runtime.cli.trace import TraceFile
 from dfc.runtime.engines import choose_backend
@@ -36,10 +36,14 @@ DEFAULT_MAX_NEW = 256
     help="Drafter; auto takes the best one the artifact holds.",
 )
 @click.option("--draft-tokens", type=click.IntRange(min=0), help="Tokens drafted in a round.  [default: the drafter's]")
-@click.option("--max-new", type=click.IntRange(min=1), default=DEFAULT_MAX_NEW, show_default=True, help="Most new tokens.")
+@click.option(
+    "--max-new", type=click.IntRange(min=1), default=DEFAULT_MAX_NEW, show_default=True, help="Most new tokens."
+)
 @click.option("--ignore-eos", is_flag=True, help="Go on after an end-of-sequence token.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with text, token ids and statistics.")
-@click.option("--trace", type=click.Path(path_type=Path), help="Write a JSON line for each round: anchor, proposed, accepted.")
+@click.option(
+    "--trace", type=click.Path(path_type=Path), help="Write a JSON line for each round: anchor, proposed, accepted."
+)
 @debug_option
 def run(
     artifact: Path,
@@ -55,8 +59,8 @@ def run(
 ) -> None:
     """Generate greedily from ARTIFACT; the tokens do not depend on the drafter.
 
-    Without --prompt, --prompt-file or --prompt-ids the prompt is read from standard input. Text streams to standard output,
-    statistics go to standard error.
+    Without --prompt, --prompt-file or --prompt-ids the prompt is read from standard input. Text streams to standard
+    output, statistics go to standard error.
     """
     if sum(source is not None for source in (prompt, prompt_file, prompt_ids)) > 1:
         raise click.UsageError("give one of --prompt, --prompt-file and --prompt-ids")

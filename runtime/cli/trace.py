@@ -23,7 +23,7 @@ class TraceFile:
     def __enter__(self) -> Self:
         if self._path is not None:
             try:
-                self._file = tempfile.NamedTemporaryFile(  # noqa: SIM115 - closed in __exit__
+                self._file = tempfile.NamedTemporaryFile(
                     "w", dir=self._path.parent, prefix=f".{self._path.name}.", delete=False, encoding="utf-8"
                 )
             except OSError as error:

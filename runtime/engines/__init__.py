@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dfc.artifacts import Artifact
-
 from dfc.runtime.engine import Engine
 from dfc.runtime.engines.onnxruntime import load_engine as load_onnxruntime
 from dfc.runtime.errors import RunError

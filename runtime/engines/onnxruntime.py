@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping
-from types import ModuleType
 from typing import Any
 
 import numpy as np
-from dfc.artifacts import Artifact, Stage
 
+from dfc.artifacts import Artifact, Stage
 from dfc.runtime.engine import Array, Buffer, Call
 from dfc.runtime.errors import RunError
 
@@ -95,7 +94,7 @@ def load_engine(artifact: Artifact, name: str) -> OnnxruntimeEngine:
 
 
 @functools.cache
-def _library() -> ModuleType:
+def _library() -> Any:
     try:
         import onnxruntime
     except ImportError as error:

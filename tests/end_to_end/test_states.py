@@ -151,7 +151,8 @@ def _assert_equal(actual: Mapping[str, Array], expected: Mapping[str, Array]) ->
 def _call(
     engine: Engine, rows: list[tuple[list[int], int, int, list[int]]], width: int, judged: int
 ) -> dict[str, Array]:
-    """Run `target_verify` on rows of (ids, forced, valid, committed before); the tokens before run as a prompt first."""
+    """Run `target_verify` on rows of (ids, forced, valid, committed before); the tokens before run as a prompt
+    first."""
     states = States(engine, batch=len(rows))
     single = []
     for *_, before in rows:
