@@ -33,7 +33,7 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 DEFAULT_MAX_CONTEXT = 32_768
 """Caches and rotary tables are sized for the context, so the default stops here for models that could go further."""
 
-DEFAULT_MTP_DRAFT_TOKENS = 8
+DEFAULT_MTP_DRAFT_TOKENS = 7
 """Most drafts of an MTP round when the user does not say: each number has a small graph of its own."""
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
@@ -69,7 +69,12 @@ class BuildPlan:
     @property
     def capacity(self) -> int:
         """Cache rows a sequence: the last round may reach past the context by its drafts."""
-        return self.max_context + 1 + max(self.mtp_draft_tokens, self.dflash2_draft_tokens)
+        return self.max_context + self.round_rows
+
+    @property
+    def round_rows(self) -> int:
+        """Most rows of a round: the anchor and its drafts."""
+        return 1 + max(self.mtp_draft_tokens, self.dflash2_draft_tokens)
 
 
 def build_artifact(request: BuildRequest, report: Report = lambda line: None) -> Manifest:
@@ -151,6 +156,7 @@ def _stage_graphs(plan: BuildPlan) -> Iterator[StageGraph]:
     spec, drafter = plan.target, plan.dflash2
     options = TargetOptions(
         capacity=plan.capacity,
+        round_rows=plan.round_rows,
         hidden_output=spec.mtp is not None,
         feature_layers=() if drafter is None else drafter.target_layer_ids,
     )

@@ -9,11 +9,10 @@ from dfc.compiler.passes.lowering import Operator, Rule, lower, name_nodes, used
 from dfc.compiler.passes.merge_linears import merge_linears
 from dfc.compiler.passes.onnxruntime.block_attention import lower_block_attention
 from dfc.compiler.passes.onnxruntime.cached_attention import lower_cached_attention
-from dfc.compiler.passes.onnxruntime.gated_delta_net import (
-    lower_causal_convolution,
-    lower_gated_delta_net,
-    lower_gated_rms_norm,
-)
+from dfc.compiler.passes.onnxruntime.causal_convolution import lower_causal_convolution
+from dfc.compiler.passes.onnxruntime.commit_states import commit_states
+from dfc.compiler.passes.onnxruntime.gated_delta_net import lower_gated_delta_net
+from dfc.compiler.passes.onnxruntime.gated_rms_norm import lower_gated_rms_norm
 from dfc.compiler.passes.onnxruntime.linear import lower_linear
 from dfc.compiler.passes.onnxruntime.rms_norm import fuse_add_and_norm, lower_rms_norm
 from dfc.compiler.passes.onnxruntime.swish import lower_swish
@@ -38,6 +37,7 @@ def compile_stage(stage: StageGraph) -> bytes:
     """
     model = stage.model
     merge_linears(model.graph)
+    commit_states(model.graph, stage.round_rows)
     fuse_add_and_norm(model.graph)
     lower(model, RULES | bodies.rules())
     used_opsets(model)

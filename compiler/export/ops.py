@@ -88,13 +88,15 @@ def block_attention(
     return _typed(attended, FLOAT)
 
 
-def causal_convolution(op: OpBuilder, x: ir.Value, weight: ir.Value, state: ir.Value) -> tuple[ir.Value, ir.Value]:
+def causal_convolution(
+    op: OpBuilder, x: ir.Value, weight: ir.Value, state: ir.Value, *, taps: int
+) -> tuple[ir.Value, ir.Value]:
     """Depthwise causal convolution over rows, then SiLU.
 
     x [N, T, channels], weight [channels, 1, taps], state [N, taps - 1, channels]: the rows before. Returns
     the rows [N, T, channels] and the state after all of them.
     """
-    output, next_state = op.CausalConvolution(x, weight, state, _domain=DFC_DOMAIN, _outputs=2)
+    output, next_state = op.CausalConvolution(x, weight, state, taps=taps, _domain=DFC_DOMAIN, _outputs=2)
     return _typed(output, FLOAT), _typed(next_state, FLOAT)
 
 
@@ -107,6 +109,8 @@ def gated_delta_net(
     decay_bias: ir.Value,
     state: ir.Value,
     committed: ir.Value | None = None,
+    *,
+    num_key_heads: int,
 ) -> tuple[ir.Value, ir.Value]:
     """Run the gated delta rule (semantics E) over rows.
 
@@ -117,12 +121,13 @@ def gated_delta_net(
     """
     some = () if committed is None else (committed,)
     inputs = (mixed, decay, beta, decay_scale, decay_bias, state, *some)
-    output, next_state = op.GatedDeltaNet(*inputs, _domain=DFC_DOMAIN, _outputs=2)
+    output, next_state = op.GatedDeltaNet(*inputs, num_key_heads=num_key_heads, _domain=DFC_DOMAIN, _outputs=2)
     return _typed(output, FLOAT), _typed(next_state, FLOAT)
 
 
 def gated_rms_norm(op: OpBuilder, x: ir.Value, gate: ir.Value, weight: ir.Value, *, epsilon: float) -> ir.Value:
-    """Return ``weight * rms_norm(x) * silu(gate)`` by groups: x and gate [.., groups * C], weight [C]."""
+    """Return ``weight * rms_norm(x) * silu(gate)`` [N, T, heads * C]: x [N, T, heads, C], gate [N, T, heads * C],
+    weight [C]."""
     return _typed(op.GatedRMSNorm(x, gate, weight, epsilon=epsilon, _domain=DFC_DOMAIN), FLOAT)
 
 

@@ -21,13 +21,17 @@ DFC_DOMAIN = "dfc"
 
 @dataclass(frozen=True)
 class StageGraph:
-    """What one call of a stage takes and gives, and the graph that computes it."""
+    """What one call of a stage takes and gives, and the graph that computes it.
+
+    ``round_rows`` is the most rows a decoding round gives it; calls with more are prompt chunks.
+    """
 
     name: str
     component: ComponentName
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     model: ir.Model
+    round_rows: int = 1
 
 
 class StageBuilder:
@@ -78,10 +82,10 @@ class StageBuilder:
         self._graph.register_initializer(value)
         return value
 
-    def finish(self) -> StageGraph:
-        """Return the finished stage."""
+    def finish(self, round_rows: int = 1) -> StageGraph:
+        """Return the finished stage; `round_rows` as in `StageGraph`."""
         model = ir.Model(self._graph, ir_version=IR_VERSION, producer_name="dfc")
-        return StageGraph(self._name, self._component, tuple(self._inputs), tuple(self._outputs), model)
+        return StageGraph(self._name, self._component, tuple(self._inputs), tuple(self._outputs), model, round_rows)
 
 
 def _dtype_name(dtype: ir.DataType) -> str:

@@ -154,12 +154,15 @@ def _gated_delta_net(
     conv_state = stage.input(conv_name, FLOAT, conv_shape, role="state")
     recurrent_state = stage.input(recurrent_name, FLOAT, recurrent_shape, role="state")
 
-    convolved, next_conv = ops.causal_convolution(op, mixed, weights.float32(f"{prefix}.conv1d.weight"), conv_state)
+    convolved, next_conv = ops.causal_convolution(
+        op, mixed, weights.float32(f"{prefix}.conv1d.weight"), conv_state, taps=history + 1
+    )
     parameters = (weights.float32(f"{prefix}.A_log"), weights.float32(f"{prefix}.dt_bias"))
-    output, next_recurrent = ops.gated_delta_net(op, convolved, decay, beta, *parameters, recurrent_state)
+    operands = (convolved, decay, beta, *parameters, recurrent_state)
+    output, next_recurrent = ops.gated_delta_net(op, *operands, num_key_heads=geometry.num_key_heads)
     normed = ops.gated_rms_norm(
         op,
-        op.Reshape(output, [0, 0, heads * value_dim]),
+        output,
         gate,
         weights.float32(f"{prefix}.norm.weight"),
         epsilon=spec.rms_norm_eps,
@@ -172,7 +175,7 @@ def _gated_delta_net(
 
     def recurrent_after(committed: Committed) -> ir.Value:
         # Only the recurrence runs again, from the state the call began with; other rows leave it alone.
-        return ops.gated_delta_net(op, convolved, decay, beta, *parameters, recurrent_state, committed.mask)[1]
+        return ops.gated_delta_net(op, *operands, committed.mask, num_key_heads=geometry.num_key_heads)[1]
 
     updates = (
         StateUpdate(conv_name, conv_shape, "state", next_conv, conv_after),

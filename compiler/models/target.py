@@ -20,9 +20,10 @@ FAMILIES = {"qwen3_5": qwen3_5.run_trunk}
 
 @dataclass(frozen=True)
 class TargetOptions:
-    """Cache rows per sequence, and what the artifact's drafters read from a verified block."""
+    """Cache rows per sequence, most rows of a round, and what the artifact's drafters read from a verified block."""
 
     capacity: int
+    round_rows: int = 1
     hidden_output: bool = False
     feature_layers: tuple[int, ...] = ()
 
@@ -82,4 +83,4 @@ def verify_stage(spec: TargetSpec, options: TargetOptions) -> StageGraph:
     committed = Committed(verdict.committed, op.Unsqueeze(before_end, [2]))
     for state in trunk.states:
         stage.output(f"next.{state.name}", state.after(committed), FLOAT, state.shape, state.role, alias=state.name)
-    return stage.finish()
+    return stage.finish(options.round_rows)

@@ -43,7 +43,7 @@ DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 @click.option(
     "--draft-tokens",
     type=click.IntRange(min=1),
-    help="Most tokens drafted in a round.  [default: 8 for MTP, the drafter's block for DFlash2]",
+    help="Most tokens drafted in a round.  [default: 7 for MTP, the drafter's block for DFlash2]",
 )
 @click.option("--force", is_flag=True, help="Replace an artifact that is already there.")
 @debug_option

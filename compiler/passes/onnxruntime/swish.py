@@ -8,6 +8,13 @@ import onnx_ir as ir
 from onnxscript import OpBuilder
 
 
-def lower_swish(op: OpBuilder, node: ir.Node) -> Sequence[ir.Value]:
+def swish(op: OpBuilder, x: ir.Value | None) -> ir.Value:
     """Return ``x * sigmoid(x)``."""
-    return [op.QuickGelu(node.inputs[0], alpha=1.0, _domain="com.microsoft")]
+    result = op.QuickGelu(x, alpha=1.0, _domain="com.microsoft")
+    result.dtype = ir.DataType.FLOAT
+    return result
+
+
+def lower_swish(op: OpBuilder, node: ir.Node) -> Sequence[ir.Value]:
+    """Write the operator in place of a node."""
+    return [swish(op, node.inputs[0])]
