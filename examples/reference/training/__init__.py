@@ -1,0 +1,1 @@
+"""Trains the reference checkpoints; see ``examples/reference/train.py``."""
