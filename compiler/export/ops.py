@@ -56,8 +56,8 @@ def block_attention(
     query: ir.Value,
     key: ir.Value,
     value: ir.Value,
-    key_cache: ir.Value,
-    value_cache: ir.Value,
+    context_key: ir.Value,
+    context_value: ir.Value,
     starts: ir.Value,
     *,
     num_heads: int,
@@ -65,19 +65,20 @@ def block_attention(
     causal: bool,
     window: int | None,
 ) -> ir.Value:
-    """Attend from a block of B rows to the context before it and to the block itself; the block is not cached.
+    """Attend from a block of B rows to the context before it and to the block itself.
 
-    query [N, B, heads * head_dim], key and value [N, B, kv_heads * head_dim], query and key rotated already; caches
-    [N, kv_heads, C, head_dim] hold the context's positions 0 .. starts - 1; starts [N] int64 is the position of the
-    block's first row. Row j sees the whole block, or rows up to itself when `causal`. With a window it sees keys at
-    positions greater than ``starts + j - window`` and less than ``starts + j + window`` only (semantics A.4).
+    query [N, B, heads * head_dim], key and value [N, B, kv_heads * head_dim], context_key and context_value
+    [N, P, kv_heads * head_dim], query and keys rotated already; starts [N] int64 <= P is the position of the block's
+    first row and the number of context rows. Row j sees the whole block, or rows up to itself when `causal`. With a
+    window it sees keys at positions greater than ``starts + j - window`` and less than ``starts + j + window`` only
+    (semantics A.4).
     """
     attended = op.BlockAttention(
         query,
         key,
         value,
-        key_cache,
-        value_cache,
+        context_key,
+        context_value,
         starts,
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
 import onnx_ir as ir
 from onnxscript import OpBuilder
 
@@ -11,7 +13,6 @@ from dfc.compiler.checkpoint.spec import DFlash2Spec, TargetSpec
 from dfc.compiler.export import ops
 from dfc.compiler.export.stage import StageBuilder, StageGraph
 from dfc.compiler.export.weights import Weights
-from dfc.compiler.models.caches import Caches, cache_inputs, cache_outputs
 from dfc.compiler.models.layers import (
     FLOAT,
     INT64,
@@ -25,6 +26,13 @@ from dfc.compiler.models.layers import (
 from dfc.compiler.models.target import WEIGHTS_FOLDER as TARGET_FOLDER
 
 WEIGHTS_FOLDER = "dflash2"
+
+
+class Context(NamedTuple):
+    """Keys (rotated) and values of one layer's context rows, each [N, P, kv_heads * head_dim]."""
+
+    keys: ir.Value
+    values: ir.Value
 
 
 @dataclass(frozen=True)
@@ -52,28 +60,51 @@ class _Drafter:
         self._spec = spec
         self._weights = weights
 
-    def append_context(
-        self, context: ir.Value, index: int, caches: Caches, lengths: ir.Value, rotation: _Rotation
-    ) -> Caches:
-        """Write keys and values of context rows [N, T, H]: no layer norm and no convolution (semantics A.3)."""
-        attention = self._spec.attention
-        rows = self._key_and_value(context, index, rotation)
-        by_head = (
-            self._op.Transpose(
-                self._op.Reshape(x, [0, 0, attention.num_kv_heads, attention.head_dim]), perm=[0, 2, 1, 3]
-            )
-            for x in rows
-        )
-        written = (self._op.TensorScatter(*pair, lengths, axis=2) for pair in zip(caches, by_head, strict=True))
-        return Caches(*written)
+    def append_context(self, context: ir.Value, cache: ir.Value, lengths: ir.Value, rotation: _Rotation) -> ir.Value:
+        """Write every layer's keys and values of context rows [N, T, H]: no layer norm, no convolution (semantics A.3).
 
-    def layer(self, hidden: ir.Value, index: int, caches: Caches, block: _Block) -> ir.Value:
+        The cache [N, C, layers * 2 * kv_heads * head_dim] holds, per position, the keys of all layers, then the values.
+        """
+        layers, attention = range(self._spec.num_layers), self._spec.attention
+        heads, head_dim = len(layers) * attention.num_kv_heads, attention.head_dim
+        keys, values = (self._all_layers(context, f"{name}_proj") for name in ("k", "v"))
+        norms = [
+            self._weights.float32(f"{self._spec.prefix}layers.{index}.self_attn.k_norm.weight") for index in layers
+        ]
+        by_layer = [self._op.Expand(norm, [attention.num_kv_heads, head_dim]) for norm in norms]
+        normed = rms_norm(
+            self._op,
+            self._op.Reshape(keys, [0, 0, heads, head_dim]),
+            self._op.Constant(value=ir.tensor(np.ones(head_dim, np.float32))),
+            self._spec.rms_norm_eps,
+        )
+        weighted = self._op.Reshape(self._op.Mul(normed, self._op.Concat(*by_layer, axis=0)), [0, 0, heads * head_dim])
+        rows = self._op.Concat(self._rotate(weighted, rotation, heads), values, axis=-1)
+        return self._op.TensorScatter(cache, rows, lengths, axis=1)
+
+    def context_in_use(self, cache: ir.Value, starts: ir.Value) -> list[Context]:
+        """Return each layer's context rows: as many as the longest sequence has."""
+        used = self._op.Slice(cache, [0], self._op.ReduceMax(starts, keepdims=1), [1])
+        layers = self._spec.num_layers
+        parts = self._op.Split(used, num_outputs=2 * layers, axis=-1, _outputs=2 * layers)
+        return [Context(parts[index], parts[layers + index]) for index in range(layers)]
+
+    def _all_layers(self, x: ir.Value, name: str) -> ir.Value:
+        """Project rows for every layer at once."""
+        names = [f"{self._spec.prefix}layers.{index}.self_attn.{name}" for index in range(self._spec.num_layers)]
+        weight = self._op.Concat(*(self._weights.float32(f"{full}.weight") for full in names), axis=0)
+        if not self._spec.attention_bias:
+            return ops.linear(self._op, x, weight)
+        bias = self._op.Concat(*(self._weights.float32(f"{full}.bias") for full in names), axis=0)
+        return ops.linear(self._op, x, weight, bias)
+
+    def layer(self, hidden: ir.Value, index: int, context: Context, block: _Block) -> ir.Value:
         """Run one layer over the block; convolutions stand around both sublayers (semantics B.3)."""
         prefix = f"{self._spec.prefix}layers.{index}"
         normed = self.norm(hidden, f"{prefix}.input_layernorm.weight")
         coefficients, base = self._convolution(normed, f"{prefix}.attention_conv")
         prepared = self._convolve(normed, coefficients, base, side=0)
-        mixed = self._attention(prepared, index, caches, block)
+        mixed = self._attention(prepared, index, context, block)
         hidden = self._convolve(mixed, coefficients, base, side=1, residual=hidden)
         normed = self.norm(hidden, f"{prefix}.post_attention_layernorm.weight")
         coefficients, base = self._convolution(normed, f"{prefix}.mlp_conv")
@@ -85,7 +116,7 @@ class _Drafter:
         """Normalise with the plain weight (Qwen3 style, not the target's ``1 + weight``)."""
         return rms_norm(self._op, x, self._weights.float32(name), self._spec.rms_norm_eps)
 
-    def _attention(self, x: ir.Value, index: int, caches: Caches, block: _Block) -> ir.Value:
+    def _attention(self, x: ir.Value, index: int, context: Context, block: _Block) -> ir.Value:
         attention = self._spec.attention
         prefix = f"{self._spec.prefix}layers.{index}.self_attn"
         query = self._head_norm(self._linear(x, f"{prefix}.q_proj"), f"{prefix}.q_norm.weight", attention.num_heads)
@@ -93,7 +124,7 @@ class _Drafter:
             self._op,
             self._rotate(query, block.rotation, attention.num_heads),
             *self._key_and_value(x, index, block.rotation),
-            *caches,
+            *context,
             block.starts,
             num_heads=attention.num_heads,
             num_kv_heads=attention.num_kv_heads,
@@ -138,7 +169,7 @@ def dflash2_stage(spec: DFlash2Spec, target: TargetSpec, capacity: int) -> Stage
 
     Inputs: `features` [N, T, F * H] of committed rows, `lengths` [N] context rows before them, `valid` [N] of the T
     rows that count, `anchor` [N] the committed token after them, `slots` [S] = 0 .. S - 1 the drafts wanted (1 <= S <
-    block_size: the convolution's boundary follows the runtime block of 1 + S rows), and every layer's caches, which get
+    block_size: the convolution's boundary follows the runtime block of 1 + S rows), and the context cache, which gets
     the context's rows and never the block's. Output: `draft_tokens` [N, S].
     """
     stage = StageBuilder("draft_dflash2", "dflash2")
@@ -149,9 +180,10 @@ def dflash2_stage(spec: DFlash2Spec, target: TargetSpec, capacity: int) -> Stage
     features = stage.input("features", FLOAT, ("N", "T", width))
     lengths, valid, anchor = (stage.input(name, INT64, ("N",)) for name in ("lengths", "valid", "anchor"))
     slots = stage.input("slots", INT64, ("S",))
-    before = [
-        cache_inputs(stage, spec.attention, capacity, f"dflash2.layers.{index}") for index in range(spec.num_layers)
-    ]
+    attention = spec.attention
+    cache_width = spec.num_layers * 2 * attention.num_kv_heads * attention.head_dim
+    cache_shape = ("N", capacity, cache_width)
+    cache = stage.input("dflash2.context_cache", FLOAT, cache_shape, role="cache")
 
     drafter = _Drafter(stage, spec, weights)
     tables = rope_tables(op, spec.rope, capacity)
@@ -165,16 +197,14 @@ def dflash2_stage(spec: DFlash2Spec, target: TargetSpec, capacity: int) -> Stage
     hidden = embed(op, ids, target_weights.stored(f"{target.prefix}embed_tokens.weight"))
     if spec.input_embedding_scale != 1.0:
         hidden = op.Mul(hidden, spec.input_embedding_scale)
-    after: list[Caches] = []
-    for index, caches in enumerate(before):
-        caches = drafter.append_context(context, index, caches, lengths, context_rotation)
-        hidden = drafter.layer(hidden, index, caches, block)
-        after.append(caches)
+    updated = drafter.append_context(context, cache, lengths, context_rotation)
+    for index, layer_context in enumerate(drafter.context_in_use(updated, starts)):
+        hidden = drafter.layer(hidden, index, layer_context, block)
     hidden = drafter.norm(op.Slice(hidden, [1], [2**31 - 1], [1]), f"{spec.prefix}norm.weight")
 
     tokens = _select(op, spec, target, weights, target_weights, hidden, anchor)
     stage.output("draft_tokens", tokens, INT64, ("N", "S"))
-    cache_outputs(stage, spec.attention, capacity, before, after)
+    stage.output("next.dflash2.context_cache", updated, FLOAT, cache_shape, role="cache", alias="dflash2.context_cache")
     return stage.finish()
 
 

@@ -32,13 +32,13 @@ def emit_grouped_conv(
     if dtype != ir.DataType.FLOAT:
         hidden, coefficients, base = (op.Cast(value, to=ir.DataType.FLOAT) for value in (hidden, coefficients, base))
         residual = None if residual is None else op.Cast(residual, to=ir.DataType.FLOAT)
-    # [N, B, taps, groups, 1] + [taps, groups, group_size]: the kernel of every row.
-    dynamic = op.Split(coefficients, num_outputs=2, axis=-1, _outputs=2)[side]
-    static = op.Reshape(op.Gather(base, side, axis=0), [taps, -1, group_size])
-    kernel = op.Add(op.Reshape(dynamic, [0, 0, taps, -1, 1]), static)
-    by_group = op.Reshape(_tapped_rows(op, hidden, taps), [0, 0, taps, -1, group_size])
-    total = op.ReduceSum(op.Mul(kernel, by_group), [2], keepdims=0)
-    output = op.Reshape(total, [0, 0, -1])
+    # Both sides' kernels [N, B, 2 * taps * H]: the nodes are the same for both, so that a backend computes them once.
+    dynamic = op.Reshape(coefficients, [0, 0, 2 * taps, -1, 1])
+    static = op.Reshape(base, [2 * taps, -1, group_size])
+    kernels = op.Reshape(op.Add(dynamic, static), [0, 0, -1])
+    kernel = op.Split(kernels, num_outputs=2, axis=-1, _outputs=2)[side]
+    products = op.Mul(kernel, _tapped_rows(op, hidden, taps))
+    output = op.ReduceSum(op.Reshape(products, [0, 0, taps, -1]), [2], keepdims=0) if taps > 1 else products
     if residual is not None:
         output = op.Add(output, residual)
     return output if dtype == ir.DataType.FLOAT else op.Cast(output, to=dtype)

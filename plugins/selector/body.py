@@ -106,14 +106,12 @@ def _walk(op: OpBuilder, following: ir.Value, max_slots: int) -> ir.Value:
     """Return [N, S]: the candidate of each slot on the walk that starts at the anchor.
 
     ``following`` [N, S, K] maps a slot's predecessor to its candidate. Composing the maps of 1, 2, 4, .. neighbours
-    takes log2 steps where a loop would take S (an engine with a loop cannot be captured into a CUDA graph).
+    takes log2 steps where a loop would take S (an engine with a loop cannot be captured into a CUDA graph). A map that
+    reaches back to the anchor does not depend on where it starts, so that past the front any index, 0, will do.
     """
-    count = op.Shape(following, start=1, end=2)
-    identity = op.Range(0, op.Squeeze(op.Shape(following, start=2, end=3), [0]), 1)
     distance = 1
     while distance < max_slots:
-        shape = op.Concat(op.Shape(following, start=0, end=1), [distance], op.Shape(following, start=2, end=3), axis=0)
-        earlier = op.Concat(op.Expand(identity, shape), following, axis=1)
-        following = op.GatherElements(following, op.Slice(earlier, [0], count, [1]), axis=2)
+        earlier = op.Pad(following, [distance, -distance], None, [1])
+        following = op.GatherElements(following, earlier, axis=2)
         distance *= 2
-    return op.Squeeze(op.Slice(following, [0], [1], [2]), [2])
+    return op.Gather(following, 0, axis=2)

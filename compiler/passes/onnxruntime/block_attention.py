@@ -1,4 +1,4 @@
-"""`BlockAttention` becomes Attention over the used part of the caches and the block, under an explicit mask."""
+"""`BlockAttention` becomes Attention over the context and the block, under an explicit mask."""
 
 from __future__ import annotations
 
@@ -13,23 +13,15 @@ HIDDEN_SCORE = -1.0e30
 
 def lower_block_attention(op: OpBuilder, node: ir.Node) -> Sequence[ir.Value]:
     """Return the attention output [N, B, heads * head_dim]."""
-    query, key, value, key_cache, value_cache, starts = node.inputs
+    query, key, value, context_key, context_value, starts = node.inputs
     num_heads, num_kv_heads = (node.attributes[name].as_int() for name in ("num_heads", "num_kv_heads"))
-    context = op.ReduceMax(starts, keepdims=1)
-    keys, values = (
-        op.Concat(op.Slice(cache, [0], context, [2]), _by_head(op, rows, num_kv_heads), axis=2)
-        for cache, rows in ((key_cache, key), (value_cache, value))
-    )
-    attended = op.Attention(_by_head(op, query, num_heads), keys, values, _mask(op, node, query, starts, context))
-    return [op.Reshape(op.Transpose(attended, perm=[0, 2, 1, 3]), [0, 0, -1])]
-
-
-def _by_head(op: OpBuilder, rows: ir.Value | None, num_heads: int) -> ir.Value:
-    return op.Transpose(op.Reshape(rows, [0, 0, num_heads, -1]), perm=[0, 2, 1, 3])
+    keys, values = (op.Concat(*pair, axis=1) for pair in ((context_key, key), (context_value, value)))
+    mask = _mask(op, node, query, starts, op.Shape(context_key, start=1, end=2))
+    return [op.Attention(query, keys, values, mask, q_num_heads=num_heads, kv_num_heads=num_kv_heads)]
 
 
 def _mask(op: OpBuilder, node: ir.Node, query: ir.Value | None, starts: ir.Value | None, context: ir.Value) -> ir.Value:
-    """Return [N, 1, B, context + B] of 0 or HIDDEN_SCORE: the longest context first, the block's rows behind it."""
+    """Return [N, 1, B, context + B] of 0 or HIDDEN_SCORE: the context first, the block's rows behind it."""
     window = node.attributes["window"].as_int()
     batch, block = op.Shape(query, end=1), op.Shape(query, start=1, end=2)
     rows = op.Range(0, op.Squeeze(block, [0]), 1)
