@@ -26,6 +26,9 @@ class Round:
 class Decoder(Protocol):
     """One sequence being decoded."""
 
+    def warm_up(self) -> None:
+        """Run every call of a round once, so that the first real one finds its memory in place; then forget it."""
+
     def start(self, prompt: Sequence[int]) -> int:
         """Take in the prompt and return the first new token."""
 
@@ -40,6 +43,12 @@ class PlainDecoder:
         self._target = target
         self._prefill_rows = prefill_rows
         self._anchor = 0
+
+    def warm_up(self) -> None:
+        self.start([0])
+        for _ in self._target.states.alternatives:
+            self.step()
+        self._target.reset()
 
     def start(self, prompt: Sequence[int]) -> int:
         for chunk, _ in chunks(prompt, self._prefill_rows):
@@ -60,6 +69,14 @@ class SpeculativeDecoder:
         self._drafter = drafter
         self._prefill_rows = prefill_rows
         self._block: Block | None = None
+
+    def warm_up(self) -> None:
+        self.start([0])
+        for _ in self._target.states.alternatives:
+            self.step()
+        self._target.reset()
+        self._drafter.reset()
+        self._block = None
 
     def start(self, prompt: Sequence[int]) -> int:
         for chunk, following in chunks(prompt, self._prefill_rows):

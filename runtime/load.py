@@ -11,11 +11,17 @@ from dfc.runtime.target import AdvancingTarget, VerifyingTarget
 
 
 def load_decoder(artifact: Artifact, plan: SpeculationPlan, backend: str, prefill_rows: int = PREFILL_ROWS) -> Decoder:
-    """Load the plan's engines and return a decoder for one sequence.
+    """Load the plan's engines and return a decoder for one sequence, warmed up.
 
     Raises:
         RunError: an engine is missing or cannot be loaded.
     """
+    decoder = _assemble(artifact, plan, backend, prefill_rows)
+    decoder.warm_up()
+    return decoder
+
+
+def _assemble(artifact: Artifact, plan: SpeculationPlan, backend: str, prefill_rows: int) -> Decoder:
     engine = load_stage(artifact, plan.target_stage, backend)
     if plan.speculation == "none":
         return PlainDecoder(AdvancingTarget(engine), prefill_rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 from dfc.artifacts import Tensor
 from dfc.runtime.engine import Buffer, Engine
 
@@ -42,6 +43,13 @@ class States:
     def swap(self) -> None:
         """Make what the last call wrote the states of the next."""
         self.current = (self.current + 1) % len(self.alternatives)
+
+    def reset(self) -> None:
+        """Go back to the state before the first token. Caches stay: rows past a sequence's length are never read."""
+        self.current = 0
+        for pair in self._states.values():
+            for buffer in pair:
+                buffer.write(np.zeros_like(buffer.read()))
 
     def snapshot(self) -> Mapping[str, Buffer]:
         """Return the current caches and states by input name."""

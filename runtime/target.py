@@ -39,6 +39,11 @@ class AdvancingTarget:
         self._anchor = engine.allocate("int64", (1,))
         self._calls: dict[int, tuple[Buffer, tuple[Call, ...]]] = {}
 
+    def reset(self) -> None:
+        """Forget the sequence."""
+        self.length = 0
+        self.states.reset()
+
     def advance(self, ids: Sequence[int]) -> int:
         """Commit tokens and return the target's next one."""
         if len(ids) not in self._calls:
@@ -83,6 +88,11 @@ class VerifyingTarget:
             tensor.name: tensor.shape[-1] for tensor in engine.stage.outputs if tensor.name in ("hidden", "features")
         }
         self._calls: dict[tuple[int, int], _VerifyCalls] = {}
+
+    def reset(self) -> None:
+        """Forget the sequence."""
+        self.length = 0
+        self.states.reset()
 
     def commit(self, ids: Sequence[int], following: int | None = None) -> Block:
         """Commit prompt tokens; `following` is the prompt token after them, None at the prompt's end."""

@@ -15,6 +15,9 @@ from dfc.runtime.target import Block
 class Drafter(Protocol):
     """One sequence's drafter."""
 
+    def reset(self) -> None:
+        """Forget the sequence."""
+
     def follow(self, block: Block) -> None:
         """Take in committed rows without drafting: a prompt chunk that is not the last."""
 

@@ -28,6 +28,11 @@ class DFlash2Drafter:
         self._scalars = {name: engine.allocate("int64", (1,)) for name in ("lengths", "valid", "anchor")}
         self._calls: dict[tuple[Buffer, int], _Bound] = {}
 
+    def reset(self) -> None:
+        """Forget the sequence."""
+        self._length = 0
+        self._states.reset()
+
     def follow(self, block: Block) -> None:
         """Append context; the graph always drafts, so it is asked for the smallest block."""
         self._run(block, slots=1)

@@ -27,6 +27,11 @@ class MTPDrafter:
         self._draft_tokens = engine.allocate("int64", (1, draft_tokens))
         self._calls: dict[Buffer, _Bound] = {}
 
+    def reset(self) -> None:
+        """Forget the sequence."""
+        self._length = 0
+        self._states.reset()
+
     def follow(self, block: Block) -> None:
         """Replay the rows; what the graph drafts after them is not read."""
         self._run(block)

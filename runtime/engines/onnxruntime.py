@@ -75,7 +75,7 @@ def load_engine(artifact: Artifact, name: str) -> OnnxruntimeEngine:
     Raises:
         RunError: the stage has no engine for onnxruntime, or onnxruntime is missing or cannot load it.
     """
-    onnxruntime = _library()
+    onnxruntime = library()
     stage = artifact.manifest.stages.get(name)
     engines = stage.engines.get(BACKEND, ()) if stage else ()
     if stage is None or not engines:
@@ -94,11 +94,18 @@ def load_engine(artifact: Artifact, name: str) -> OnnxruntimeEngine:
 
 
 @functools.cache
-def _library() -> Any:
+def library() -> Any:
+    """Return the onnxruntime module, with one thread pool for all sessions of the process.
+
+    With a pool each, the waiting threads of one stage take the cores of the next. Sessions that the process makes
+    besides must set ``use_per_session_threads`` to False.
+
+    Raises:
+        RunError: onnxruntime is not installed.
+    """
     try:
         import onnxruntime
     except ImportError as error:
         raise RunError("onnxruntime is not installed; install dfc with the extra 'cpu' or 'cuda'") from error
-    # One pool for all sessions: with one each, the waiting threads of a stage take the cores of the next.
     onnxruntime.set_global_thread_pool_sizes(len(os.sched_getaffinity(0)), 1)
     return onnxruntime

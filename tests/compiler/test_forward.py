@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 from safetensors.numpy import load_file
 
@@ -20,6 +19,7 @@ from dfc.compiler.models.target import FAMILIES, WEIGHTS_FOLDER
 from dfc.compiler.models.trunk import Rows
 from dfc.runtime.engine import Array
 from dfc.runtime.engines import load_stage
+from dfc.runtime.engines.onnxruntime import library
 from dfc.runtime.target import VerifyingTarget
 from tests.end_to_end.decoding import build
 from tests.oracle.random_checkpoints import TargetGeometry, write_target
@@ -41,8 +41,8 @@ def logits_of(checkpoint: Path, weights_root: Path, ids: list[int]) -> Array:
     logits = ops.linear(stage.op, trunk.hidden, weights.float32(spec.head))
     stage.output("logits", logits, FLOAT, ("N", "T", spec.vocab_size))
     finished = stage.finish()
+    onnxruntime = library()
     options = onnxruntime.SessionOptions()
-    # The runtime has made the global pool, after which no session may have threads of its own.
     options.use_per_session_threads = False
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(weights_root))
     session = onnxruntime.InferenceSession(compile_stage(finished), options, providers=["CPUExecutionProvider"])
