@@ -1,0 +1,77 @@
+"""A small manifest and artifacts made with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from dfc.artifacts import ArtifactWriter, Component, Engine, Manifest, Model, Stage, Tensor
+
+ENGINE = "stages/target_advance/onnxruntime/model.onnx"
+FILES: Mapping[str, bytes] = {
+    ENGINE: b"graph",
+    "tokenizer/tokenizer.json": b"{}",
+    "weights/target/model.safetensors": bytes(range(256)) * 64,
+}
+
+
+def sample_manifest() -> Manifest:
+    """A manifest of one stage with an input, a cache, a state, and one engine."""
+    inputs = (
+        Tensor(name="input_ids", dtype="int64", shape=("batch", "rows"), role="input"),
+        Tensor(name="key_3", dtype="float32", shape=("batch", 2, 64, 16), role="cache"),
+        Tensor(name="recurrent_0", dtype="float32", shape=("batch", 8, 32, 32), role="state"),
+    )
+    outputs = (
+        Tensor(name="anchor", dtype="int64", shape=("batch",), role="output"),
+        Tensor(name="key_3_next", dtype="float32", shape=("batch", 2, 64, 16), role="cache", alias="key_3"),
+        Tensor(name="recurrent_0_next", dtype="float32", shape=("batch", 8, 32, 32), role="state", alias="recurrent_0"),
+    )
+    engine = Engine(path=ENGINE, precision="float32", library="onnxruntime", library_version="1.32.0")
+    stage = Stage(component="target", inputs=inputs, outputs=outputs, engines={"onnxruntime": (engine,)})
+    return Manifest(
+        model=Model(
+            name="tiny",
+            architecture="Qwen3_5ForCausalLM",
+            hidden_size=256,
+            vocab_size=4096,
+            num_layers=8,
+            max_context=64,
+            eos_token_ids=(2,),
+            candidate_vocab_size=4096,
+        ),
+        precision="float32",
+        backends=("onnxruntime",),
+        components={"target": Component(source="tiny", parameters={"capacity": 72, "layers": (1, 3), "note": None})},
+        stages={"target_advance": stage},
+    )
+
+
+def write_artifact(output: Path, files: Mapping[str, bytes] = FILES, *, force: bool = False) -> Manifest:
+    """Write an artifact of `files`."""
+    with ArtifactWriter(output, force=force) as writer:
+        for name, data in files.items():
+            writer.add_bytes(name, data)
+        return writer.commit(sample_manifest())
+
+
+def content(root: Path) -> dict[str, bytes]:
+    """Return every file below `root`, hidden ones too, by its relative name."""
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*")) if not path.is_dir()
+    }
+
+
+def leftovers(output: Path) -> list[str]:
+    """Return the names beside `output` that belong to it: what an unfinished build left."""
+    return sorted(name for name in os.listdir(output.parent) if name.startswith(f".{output.name}."))
+
+
+def assert_one_sentence(error: BaseException, *parts: str) -> None:
+    """Check that the message is one line, is no longer than a sentence and holds `parts`."""
+    message = str(error)
+    assert message.isprintable(), message
+    assert len(message) < 400, message
+    for part in parts:
+        assert part in message
