@@ -92,7 +92,9 @@ options = st.dictionaries(words, words, max_size=3)
 
 
 @given(manifests())
-def test_any_manifest_round_trips_and_has_one_text(tmp_path_factory: pytest.TempPathFactory, manifest: Manifest) -> None:
+def test_any_manifest_round_trips_and_has_one_text(
+    tmp_path_factory: pytest.TempPathFactory, manifest: Manifest
+) -> None:
     path = save(tmp_path_factory.getbasetemp() / "any-manifest.json", manifest)
     read = Manifest.load(path)
     assert read == manifest
