@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from dfc.runtime.drafters import Drafter
+from dfc.runtime.drafters.kind import Drafter
 from dfc.runtime.target import AdvancingTarget, Block, VerifyingTarget
 
 PREFILL_ROWS = 256

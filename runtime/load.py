@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dfc.artifacts import Artifact
 from dfc.runtime.decode import PREFILL_ROWS, Decoder, PlainDecoder, SpeculativeDecoder
-from dfc.runtime.drafters import DRAFTERS
 from dfc.runtime.engines import load_stage
 from dfc.runtime.plan import SpeculationPlan
 from dfc.runtime.target import AdvancingTarget, VerifyingTarget
@@ -23,8 +22,8 @@ def load_decoder(artifact: Artifact, plan: SpeculationPlan, backend: str, prefil
 
 def _assemble(artifact: Artifact, plan: SpeculationPlan, backend: str, prefill_rows: int) -> Decoder:
     engine = load_stage(artifact, plan.target_stage, backend)
-    if plan.speculation == "none":
+    if plan.drafter is None:
         return PlainDecoder(AdvancingTarget(engine), prefill_rows)
-    assert plan.draft_stage is not None
-    drafter = DRAFTERS[plan.speculation](load_stage(artifact, plan.draft_stage, backend), plan.draft_tokens)
+    draft_engine = load_stage(artifact, plan.drafter.stage(plan.draft_tokens), backend)
+    drafter = plan.drafter.open(draft_engine, plan.draft_tokens)
     return SpeculativeDecoder(VerifyingTarget(engine), drafter, prefill_rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+
 from dfc.artifacts import Tensor
 from dfc.runtime.engine import Buffer, Engine
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -30,7 +29,7 @@ def inspect(artifact: Path, as_json: bool) -> None:
         raise click.ClickException(str(error)) from error
     if as_json:
         described = json.loads(opened.manifest.to_json())
-        described["speculation"] = asdict(plan)
+        described["speculation"] = plan.describe()
         click.echo(json.dumps(described, indent=2))
     else:
         _print_tables(opened, plan)

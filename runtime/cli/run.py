@@ -17,7 +17,7 @@ from dfc.runtime.engines import choose_backend
 from dfc.runtime.errors import RunError
 from dfc.runtime.generate import Generation, Limits, generate
 from dfc.runtime.load import load_decoder
-from dfc.runtime.plan import RequestedSpeculation, RunContext, SpeculationPlan, SpeculationRequest, resolve
+from dfc.runtime.plan import AUTO, CHOICES, RunContext, SpeculationPlan, SpeculationRequest, resolve
 from dfc.runtime.text import TextCodec, load_codec
 
 DEFAULT_MAX_NEW = 256
@@ -30,8 +30,8 @@ DEFAULT_MAX_NEW = 256
 @click.option("--prompt-ids", help="Prompt as token ids: 1,2,3.")
 @click.option(
     "--spec",
-    type=click.Choice(["auto", "none", "mtp", "dflash2"]),
-    default="auto",
+    type=click.Choice(CHOICES),
+    default=AUTO,
     show_default=True,
     help="Drafter; auto takes the best one the artifact holds.",
 )
@@ -50,7 +50,7 @@ def run(
     prompt: str | None,
     prompt_file: Path | None,
     prompt_ids: str | None,
-    spec: RequestedSpeculation,
+    spec: str,
     draft_tokens: int | None,
     max_new: int,
     ignore_eos: bool,
@@ -143,11 +143,7 @@ def _report(generation: Generation, plan: SpeculationPlan, codec: TextCodec | No
         "text": None if codec is None else codec.decode(generation.token_ids),
         "token_ids": generation.token_ids,
         "finish_reason": generation.finish_reason,
-        "speculation": {
-            "backend": plan.speculation,
-            "reason": plan.reason,
-            "draft_tokens": plan.draft_tokens,
-        },
+        "speculation": plan.describe(),
         "stats": asdict(generation.statistics),
     }
 

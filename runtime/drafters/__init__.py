@@ -1,29 +1,18 @@
-"""The drafters: each continues from the target's last committed rows, one file each."""
+"""The drafters: each continues from the target's last committed rows; one file each, found by itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+import importlib
+import pkgutil
 
-from dfc.runtime.drafters.dflash2 import DFlash2Drafter
-from dfc.runtime.drafters.mtp import MTPDrafter
-from dfc.runtime.engine import Engine
-from dfc.runtime.plan import Drafter as DrafterName
-from dfc.runtime.target import Block
+from dfc.runtime.drafters.kind import DrafterKind
 
 
-class Drafter(Protocol):
-    """One sequence's drafter."""
-
-    def reset(self) -> None:
-        """Forget the sequence."""
-
-    def follow(self, block: Block) -> None:
-        """Take in committed rows without drafting: a prompt chunk that is not the last."""
-
-    def draft(self, block: Block) -> list[int]:
-        """Take in committed rows and return the tokens proposed after the block's anchor."""
+def _find_kinds() -> dict[str, DrafterKind]:
+    modules = (importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__))
+    kinds = [module.KIND for module in modules if hasattr(module, "KIND")]
+    return {kind.name: kind for kind in sorted(kinds, key=lambda kind: kind.rank)}
 
 
-DRAFTERS: dict[DrafterName, Callable[[Engine, int], Drafter]] = {"dflash2": DFlash2Drafter, "mtp": MTPDrafter}
-"""By name: how to make one from its engine and the number of draft tokens."""
+KINDS = _find_kinds()
+"""By name, the one `auto` prefers first."""

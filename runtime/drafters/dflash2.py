@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dfc.artifacts import Component
+from dfc.runtime.drafters.kind import DrafterKind, Limits, most_draft_tokens
 from dfc.runtime.engine import Buffer, Call, Engine, integers
 from dfc.runtime.states import States
 from dfc.runtime.target import Block
@@ -60,3 +62,11 @@ class DFlash2Drafter:
         wanted.write(integers(np.arange(slots)))
         named = self._scalars | {"features": features, "slots": wanted, "draft_tokens": draft_tokens}
         return _Bound(draft_tokens, self._engine.bind(named | self._states.bindings(0)))
+
+
+def _limits(component: Component) -> Limits:
+    most = most_draft_tokens(component)
+    return Limits(default=most, most=most)
+
+
+KIND = DrafterKind("dflash2", 1, _limits, lambda draft_tokens: "draft_dflash2", DFlash2Drafter)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dfc.artifacts import Component
+from dfc.runtime.drafters.kind import DrafterKind, Limits, most_draft_tokens
 from dfc.runtime.engine import Buffer, Call, Engine, integers
 from dfc.runtime.states import States
 from dfc.runtime.target import Block
@@ -64,3 +66,15 @@ class MTPDrafter:
             "draft_tokens": self._draft_tokens,
         }
         return _Bound(next_ids, self._engine.bind(named | self._states.bindings(0)))
+
+
+DEFAULT_DRAFT_TOKENS = 3
+"""Acceptance falls with every step of the same head, while each step costs the same."""
+
+
+def _limits(component: Component) -> Limits:
+    most = most_draft_tokens(component)
+    return Limits(default=min(DEFAULT_DRAFT_TOKENS, most), most=most)
+
+
+KIND = DrafterKind("mtp", 2, _limits, lambda draft_tokens: f"draft_mtp_{draft_tokens}", MTPDrafter)

@@ -122,7 +122,7 @@ def test_the_context_ends_a_generation_in_the_middle_of_a_block(tmp_path: Path, 
 
 def test_inspect_shows_what_auto_chooses(reference_artifact: Artifact) -> None:
     described = json.loads(dfc("inspect", reference_artifact.root, "--json").stdout)
-    assert described["speculation"]["speculation"] == "dflash2"
+    assert described["speculation"]["backend"] == "dflash2"
     assert set(described["components"]) == {"target", "mtp", "dflash2"}
     text = dfc("inspect", reference_artifact.root).stdout.decode()
     assert "dflash2" in text

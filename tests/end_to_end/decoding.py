@@ -11,7 +11,7 @@ from dfc.compiler.build import BuildRequest, build_artifact
 from dfc.runtime.decode import PREFILL_ROWS, Round
 from dfc.runtime.generate import Limits, generate
 from dfc.runtime.load import load_decoder
-from dfc.runtime.plan import RequestedSpeculation, RunContext, SpeculationRequest, resolve
+from dfc.runtime.plan import RunContext, SpeculationRequest, resolve
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def decode(
     artifact: Artifact,
     prompt: Sequence[int],
     count: int,
-    speculation: RequestedSpeculation,
+    speculation: str,
     draft_tokens: int | None = None,
     prefill_rows: int = PREFILL_ROWS,
 ) -> Decoded:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from dfc.runtime.plan import RequestedSpeculation
 from tests.end_to_end.decoding import build, decode
 from tests.oracle import speculate
 from tests.oracle.dflash2 import DFlash2
@@ -80,7 +79,7 @@ def test_tokens_and_rounds_equal_the_oracles(tmp_path: Path, name: str) -> None:
     artifact = build(tmp_path / "artifact", target_directory, draft_directory)
     target = Target(target_directory)
     drafter = DFlash2(draft_directory, target)
-    requests: tuple[tuple[RequestedSpeculation, int], ...] = (("dflash2", draft.block_size - 1), ("mtp", 3))
+    requests: tuple[tuple[str, int], ...] = (("dflash2", draft.block_size - 1), ("mtp", 3))
     for prompt in PROMPTS:
         expected = speculate.run(target, list(prompt), NEW_TOKENS, dflash2=drafter, mtp_drafts=3)
         assert expected.min_top2_margin > 1e-3, "a near tie would make this case a coin toss: choose another seed"

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from dfc.artifacts import Artifact
-from dfc.runtime.plan import RequestedSpeculation
 from tests.end_to_end.decoding import decode
 
 NEW_TOKENS = 96
@@ -20,7 +19,7 @@ NEW_TOKENS = 96
 def test_tokens_and_rounds_equal_the_golden_ones(
     reference_artifact: Artifact,
     reference_runs: list[dict[str, Any]],
-    speculation: RequestedSpeculation,
+    speculation: str,
     draft_tokens: int | None,
     golden_rounds: str | None,
 ) -> None:
@@ -37,7 +36,7 @@ def test_tokens_and_rounds_equal_the_golden_ones(
 def test_the_chunk_size_of_the_prompt_does_not_matter(
     reference_artifact: Artifact,
     reference_runs: list[dict[str, Any]],
-    speculation: RequestedSpeculation,
+    speculation: str,
     prefill_rows: int,
 ) -> None:
     # 8 is also the size of a verified block: a prompt chunk must not be taken for one.
@@ -53,7 +52,7 @@ def test_the_chunk_size_of_the_prompt_does_not_matter(
 def test_any_number_of_drafts_gives_the_same_tokens(
     reference_artifact: Artifact,
     reference_runs: list[dict[str, Any]],
-    speculation: RequestedSpeculation,
+    speculation: str,
     draft_tokens: int,
 ) -> None:
     case = reference_runs[draft_tokens]

@@ -6,7 +6,7 @@ import pytest
 
 from dfc.artifacts import Component, Engine, Manifest, Model, Stage
 from dfc.runtime.errors import RunError
-from dfc.runtime.plan import RequestedSpeculation, RunContext, SpeculationRequest, resolve
+from dfc.runtime.plan import RunContext, SpeculationRequest, resolve
 
 CONTEXT = RunContext("onnxruntime")
 
@@ -73,10 +73,11 @@ def manifest(*drafters: str, backend: str = "onnxruntime") -> Manifest:
     ],
 )
 def test_default_draft_tokens(
-    drafters: tuple[str, ...], request_: RequestedSpeculation, chosen: str, draft_tokens: int, stage: str | None
+    drafters: tuple[str, ...], request_: str, chosen: str, draft_tokens: int, stage: str | None
 ) -> None:
     plan = resolve(SpeculationRequest(request_), manifest(*drafters), CONTEXT)
-    assert (plan.speculation, plan.draft_tokens, plan.draft_stage) == (chosen, draft_tokens, stage)
+    assert (plan.speculation, plan.draft_tokens) == (chosen, draft_tokens)
+    assert (None if plan.drafter is None else plan.drafter.stage(draft_tokens)) == stage
     assert plan.target_stage == ("target_advance" if chosen == "none" else "target_verify")
     assert plan.reason
 
@@ -84,7 +85,7 @@ def test_default_draft_tokens(
 @pytest.mark.parametrize("count", range(1, 8))
 def test_any_number_of_drafts_up_to_the_limit(count: int) -> None:
     content = manifest("mtp", "dflash2")
-    assert resolve(SpeculationRequest("mtp", count), content, CONTEXT).draft_stage == f"draft_mtp_{count}"
+    assert resolve(SpeculationRequest("mtp", count), content, CONTEXT).draft_tokens == count
     assert resolve(SpeculationRequest("dflash2", count), content, CONTEXT).draft_tokens == count
 
 
@@ -105,7 +106,7 @@ def test_no_drafts_is_plain_decoding() -> None:
     ],
 )
 def test_what_does_not_fit_is_refused(
-    drafters: tuple[str, ...], request_: RequestedSpeculation, draft_tokens: int | None, fragment: str
+    drafters: tuple[str, ...], request_: str, draft_tokens: int | None, fragment: str
 ) -> None:
     with pytest.raises(RunError, match=fragment):
         resolve(SpeculationRequest(request_, draft_tokens), manifest(*drafters), CONTEXT)

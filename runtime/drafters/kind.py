@@ -1,0 +1,59 @@
+"""What a drafter's file says about it: all that resolution and loading need to know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from dfc.artifacts import Component
+from dfc.runtime.engine import Engine
+from dfc.runtime.errors import RunError
+from dfc.runtime.target import Block
+
+
+class Drafter(Protocol):
+    """One sequence's drafter."""
+
+    def reset(self) -> None:
+        """Forget the sequence."""
+
+    def follow(self, block: Block) -> None:
+        """Take in committed rows without drafting: a prompt chunk that is not the last."""
+
+    def draft(self, block: Block) -> list[int]:
+        """Take in committed rows and return the tokens proposed after the block's anchor."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Draft tokens a round takes by default and at most."""
+
+    default: int
+    most: int
+
+
+@dataclass(frozen=True)
+class DrafterKind:
+    """A kind of drafter. `auto` takes the one of the lowest ``rank`` that the artifact holds.
+
+    ``stage`` names the stage that drafts a number of tokens; ``open`` makes a drafter from that stage's engine.
+    """
+
+    name: str
+    rank: int
+    limits: Callable[[Component], Limits]
+    stage: Callable[[int], str]
+    open: Callable[[Engine, int], Drafter]
+
+
+def most_draft_tokens(component: Component) -> int:
+    """Return the most tokens a round of this component may draft.
+
+    Raises:
+        RunError: the manifest does not say.
+    """
+    value = component.parameters.get("draft_tokens")
+    if not isinstance(value, int):
+        raise RunError(f"the manifest has no draft_tokens for the drafter from {component.source}; build it again")
+    return value
