@@ -14,6 +14,7 @@ SCHEMA_VERSION: Final = 1
 ComponentName = Literal["target", "mtp", "dflash2", "dflash"]
 Precision = Literal["float32", "bfloat16", "float16"]
 Role = Literal["input", "output", "cache", "state"]
+Parameter = bool | int | float | str | tuple[int, ...] | None
 
 
 def _relative(value: str) -> str:
@@ -30,17 +31,16 @@ def _basename(value: str) -> str:
     return value
 
 
-def _portable(options: dict[str, str]) -> dict[str, str]:
-    for name, value in options.items():
-        if value.startswith("/"):
-            raise ValueError(f"option {name} holds the absolute path {value}, which differs between machines")
-    return options
+def _portable(value: Parameter) -> Parameter:
+    if isinstance(value, str) and (value.startswith(("/", "~/", "file:")) or "=/" in value):
+        raise ValueError(f"the absolute path {value} differs between machines and may not be in a manifest")
+    return value
 
 
 RelativePath = Annotated[str, AfterValidator(_relative)]
 Basename = Annotated[str, AfterValidator(_basename)]
+Options = dict[str, Annotated[str, AfterValidator(_portable)]]
 Dimension = Annotated[int, Field(ge=0)] | Annotated[str, Field(min_length=1)]
-Parameter = bool | int | float | str | tuple[int, ...] | None
 
 
 class _Frozen(BaseModel):
@@ -89,7 +89,7 @@ class Engine(_Frozen):
     library: str
     library_version: str
     compute_capabilities: tuple[str, ...] = ()
-    options: dict[str, str] = {}
+    options: Options = {}
 
 
 class Stage(_Frozen):
@@ -119,14 +119,14 @@ class Component(_Frozen):
     """One checkpoint that went into the artifact, with the parameters that the runtime needs."""
 
     source: Basename
-    parameters: dict[str, Parameter] = {}
+    parameters: dict[str, Annotated[Parameter, AfterValidator(_portable)]] = {}
 
 
 class Build(_Frozen):
     """How the artifact was built: nothing that differs between two builds of the same input."""
 
-    options: Annotated[dict[str, str], AfterValidator(_portable)] = {}
-    tools: dict[str, str] = {}
+    options: Options = {}
+    tools: Options = {}
 
 
 class Manifest(_Frozen):
@@ -158,12 +158,17 @@ class Manifest(_Frozen):
                         raise ValueError(f"stage {name} names the engine {engine.path}, which is not listed in files")
         return self
 
+    def _has_engines(self) -> bool:
+        return any(engines for stage in self.stages.values() for engines in stage.engines.values())
+
     def with_files(self, files: dict[str, File]) -> "Manifest":
         """Return this manifest with `files` as its list of files.
 
         Raises:
             ArtifactError: a path leaves the artifact, or an engine is not among the files.
         """
+        if not files and self._has_engines():
+            raise ArtifactError("the manifest names engines, but no file was written")
         try:
             return Manifest.model_validate({**dict(self), "files": files})
         except ValidationError as error:
@@ -197,14 +202,21 @@ class Manifest(_Frozen):
             )
         if version is None:
             raise ArtifactError(f"{path} is not a dfc manifest: it has no schema_version")
+        # To pydantic, true and 1.0 are the literal 1.
+        if type(version) is not int:
+            raise ArtifactError(f"{path} is not a valid dfc manifest: field schema_version is not a whole number")
         try:
-            return cls.model_validate_json(text, strict=True)
+            manifest = cls.model_validate_json(text, strict=True)
         except ValidationError as error:
             raise ArtifactError(f"{path} is not a valid dfc manifest: {_first_problem(error)}") from None
+        if not manifest.files and manifest._has_engines():
+            raise ArtifactError(f"{path} is not a valid dfc manifest: field files: it names engines but lists no file")
+        return manifest
 
 
 def _first_problem(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     reason = first["msg"].removeprefix("Value error, ")
-    field = ".".join(str(part) for part in first["loc"])
+    # A file's name is a part of the field's name and may hold anything.
+    field = ".".join(part if (part := str(raw)).isprintable() else repr(part) for raw in first["loc"])
     return f"field {field}: {reason}" if field else reason

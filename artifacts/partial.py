@@ -10,6 +10,9 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+# NFS takes exclusive locks on files open for writing only, which a directory never is: EBADF.
+_NO_LOCKS = (errno.ENOLCK, errno.EBADF, errno.ENOTSUP, errno.ENOSYS)
+
 
 @dataclass(frozen=True)
 class PartialDirectory:
@@ -29,7 +32,8 @@ class PartialDirectory:
             path = output.parent / f".{output.name}.{secrets.token_hex(4)}.partial"
             # Not tempfile.mkdtemp: the artifact's permissions follow the umask.
             os.mkdir(path)
-            lock = _lock(path)
+            # Without locks on this filesystem nothing is swept there, so the build is safe unlocked.
+            lock = _open_locked(path, needs_lock=False)
             if lock is not None:
                 return cls(path, lock)
 
@@ -49,7 +53,10 @@ class PartialDirectory:
 
 
 def sweep(output: Path) -> None:
-    """Remove what killed builds of `output` left beside it, and put back an artifact they had moved aside."""
+    """Remove what killed builds of `output` left beside it, and put back an artifact they had moved aside.
+
+    On a filesystem without locks a leftover looks like a build that runs, so it stays.
+    """
     leftover = re.compile(rf"\.{re.escape(output.name)}\.[0-9a-f]{{8}}\.(partial|previous)")
     for entry in sorted(output.parent.iterdir()):
         match = leftover.fullmatch(entry.name)
@@ -59,14 +66,17 @@ def sweep(output: Path) -> None:
             with contextlib.suppress(OSError):
                 os.rename(entry, output)
             continue
-        lock = _lock(entry)
+        lock = _open_locked(entry, needs_lock=True)
         if lock is not None:
             shutil.rmtree(entry, ignore_errors=True)
             os.close(lock)
 
 
-def _lock(path: Path) -> int | None:
-    """Return the locked descriptor of `path`, or None when another process has it or has removed it."""
+def _open_locked(path: Path, *, needs_lock: bool) -> int | None:
+    """Return a locked descriptor of `path`, or None when another process has it or has removed it.
+
+    Where the filesystem has no locks, the descriptor is unlocked, or None when `needs_lock`.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
@@ -77,8 +87,7 @@ def _lock(path: Path) -> int | None:
         if os.path.samestat(os.fstat(descriptor), os.stat(path)):
             return descriptor
     except OSError as error:
-        if error.errno in (errno.ENOLCK, errno.EBADF, errno.ENOTSUP):
-            # No locks on this filesystem.
+        if error.errno in _NO_LOCKS and not needs_lock:
             return descriptor
     os.close(descriptor)
     return None

@@ -32,11 +32,14 @@ def open_artifact(path: Path) -> Artifact:
         ArtifactError: not an artifact, built by a newer dfc, or a file is missing or has another size.
     """
     root = Path(path)
-    if not root.is_dir():
-        problem = "is not a directory" if root.exists() else "does not exist"
-        raise ArtifactError(f"{root} {problem}, so it is not a dfc artifact")
-    if not (root / MANIFEST_NAME).is_file():
-        raise ArtifactError(f"{root} is not a dfc artifact: it has no {MANIFEST_NAME}")
+    try:
+        if not root.is_dir():
+            problem = "is not a directory" if root.exists() else "does not exist"
+            raise ArtifactError(f"{root} {problem}, so it is not a dfc artifact")
+        if not (root / MANIFEST_NAME).is_file():
+            raise ArtifactError(f"{root} is not a dfc artifact: it has no {MANIFEST_NAME}")
+    except OSError as error:
+        raise ArtifactError(f"cannot read {root}: {error.strerror}") from error
     manifest = Manifest.load(root / MANIFEST_NAME)
     for name, file in sorted(manifest.files.items()):
         size = _size(root / name)

@@ -37,7 +37,7 @@ class ArtifactWriter:
             ArtifactError: the output exists and may not be replaced, or its parent cannot be written.
         """
         with _reporting(f"cannot write {self._output}"):
-            self._output.parent.mkdir(parents=True, exist_ok=True)
+            _make_directory(self._output.parent)
             sweep(self._output)
             check_replaceable(self._output, force=self._force)
             self._partial = PartialDirectory.create(self._output)
@@ -51,17 +51,20 @@ class ArtifactWriter:
             self._partial = None
 
     def path(self, relative: str) -> Path:
-        """Return where to write the file `relative`, its directory made.
+        """Return where to write the new file `relative`, its directory made.
 
         Raises:
-            ArtifactError: the path leaves the artifact or is the manifest's.
+            ArtifactError: the path leaves the artifact, is the manifest's, or has been written already.
         """
         check_relative(relative)
         if relative == MANIFEST_NAME:
             raise ArtifactError(f"{MANIFEST_NAME} is written by the commit, not as a file")
         path = self._root / relative
+        # Writing to it again could write through a hard link into the user's checkpoint.
+        if os.path.lexists(path):
+            raise ArtifactError(f"{relative} is in the artifact already; every file is written once")
         with _reporting(f"cannot write {relative}"):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            _make_directory(path.parent)
         return path
 
     def add_bytes(self, relative: str, data: bytes) -> None:
@@ -93,16 +96,16 @@ class ArtifactWriter:
             ArtifactError: the manifest names a file that was not written, or the output cannot be put into place.
         """
         root = self._root
-        names = _list_files(root)
         with _reporting(f"cannot read the files of {self._output}"):
+            names = _list_files(root)
             paths = [root / name for name in names]
             digests = hash_files(paths, progress)
             sizes = [path.stat().st_size for path in paths]
         files = {name: File(sha256=sha, size=size) for name, sha, size in zip(names, digests, sizes, strict=True)}
         complete = manifest.with_files(files)
         with _reporting(f"cannot write {self._output}"):
-            _write_durably(root / MANIFEST_NAME, complete.to_json().encode())
-            _sync_directory(root)
+            (root / MANIFEST_NAME).write_text(complete.to_json(), encoding="utf-8")
+            _sync_tree(root)
             self._publish()
         return complete
 
@@ -123,7 +126,7 @@ class ArtifactWriter:
         else:
             move_new(self._partial.path, self._output)
             self._release()
-        _sync_directory(self._output.parent)
+        _sync(self._output.parent)
 
     def _release(self) -> None:
         assert self._partial is not None
@@ -160,27 +163,40 @@ def _is_empty_directory(path: Path) -> bool:
 
 def _list_files(root: Path) -> list[str]:
     names = []
-    for folder, _, files in os.walk(root):
-        for file in files:
-            path = Path(folder, file)
+    for folder, directories, files in os.walk(root, onerror=_raise):
+        for entry in (*directories, *files):
+            path = Path(folder, entry)
             name = check_relative(path.relative_to(root).as_posix())
-            if path.is_symlink() or not path.is_file():
+            if path.is_symlink() or not (path.is_file() or path.is_dir()):
                 raise ArtifactError(f"{name} is not a regular file, so it cannot be part of an artifact")
-            names.append(name)
+            if path.is_file():
+                names.append(name)
     return sorted(names)
 
 
-def _write_durably(path: Path, data: bytes) -> None:
-    with path.open("xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+def _raise(error: OSError) -> None:
+    raise error
 
 
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def _make_directory(path: Path) -> None:
     try:
-        # Some network filesystems cannot sync a directory; the artifact is no worse for it.
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise ArtifactError(f"{error.filename} is a file where a directory is needed") from None
+
+
+def _sync_tree(root: Path) -> None:
+    """Bring files and directories to the disk, so that no power cut leaves the new name on unwritten bytes."""
+    for folder, _, files in os.walk(root, topdown=False):
+        for file in files:
+            _sync(Path(folder, file))
+        _sync(Path(folder))
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        # Some network filesystems cannot sync what is open for reading; the artifact is no worse for it.
         with contextlib.suppress(OSError):
             os.fsync(descriptor)
     finally:

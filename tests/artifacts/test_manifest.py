@@ -120,7 +120,8 @@ def test_a_newer_manifest_is_refused_even_when_nothing_else_is_understood(tmp_pa
 REFUSALS = [
     ("schema_version", 0, "schema_version"),
     ("schema_version", "1", "schema_version"),
-    ("schema_version", 1.5, "schema_version"),
+    ("schema_version", 1.0, "schema_version"),
+    ("schema_version", True, "schema_version"),
     ("surprise", 1, "surprise"),
     ("model/hidden_size", "256", "model.hidden_size"),
     ("model/hidden_size", 0, "model.hidden_size"),
@@ -193,7 +194,7 @@ def test_a_missing_field_is_named(tmp_path: Path, field: str) -> None:
         (b"[]", "no schema_version"),
         (b"{}", "no schema_version"),
         (b'{"schema_version": null}', "no schema_version"),
-        (b'{"schema_version": true}', "schema_version"),
+        (b'{"schema_version": true}', "schema_version is not a whole number"),
     ],
 )
 def test_what_is_no_manifest_is_refused(tmp_path: Path, data: bytes, reason: str) -> None:
