@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -17,24 +17,21 @@ from dfc.artifacts import (
     Manifest,
     Model,
     Stage,
+    check_replaceable,
 )
-from dfc.compiler.checkpoint import DFlash2Spec, TargetSpec, check_fits, draft_kind, load_dflash2, load_target
-from dfc.compiler.checkpoint.spec import TensorLocation
+from dfc.compiler.checkpoint import TargetSpec, TensorLocation, load_target
 from dfc.compiler.engines import BACKENDS, Backend
 from dfc.compiler.errors import BuildError
 from dfc.compiler.export.stage import StageGraph
-from dfc.compiler.models import dflash2, target
-from dfc.compiler.models.dflash2 import dflash2_stage
-from dfc.compiler.models.mtp import mtp_stage
+from dfc.compiler.models import mtp, target
+from dfc.compiler.models.drafter import DrafterBuild
+from dfc.compiler.models.drafters import load_drafter
 from dfc.compiler.models.target import TargetOptions, advance_stage, verify_stage
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 DEFAULT_MAX_CONTEXT = 32_768
 """Caches and rotary tables are sized for the context, so the default stops here for models that could go further."""
-
-DEFAULT_MTP_DRAFT_TOKENS = 7
-"""Most drafts of an MTP round when the user does not say: each number has a small graph of its own."""
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
 
@@ -60,21 +57,19 @@ class BuildPlan:
     """The request against the checkpoints: everything checked, nothing done yet."""
 
     target: TargetSpec
-    dflash2: DFlash2Spec | None
+    drafters: tuple[DrafterBuild, ...]
     backend: Backend
     max_context: int
-    mtp_draft_tokens: int
-    dflash2_draft_tokens: int
+
+    @property
+    def round_rows(self) -> int:
+        """Most rows of a round: the anchor and its drafts."""
+        return 1 + max((drafter.draft_tokens for drafter in self.drafters), default=0)
 
     @property
     def capacity(self) -> int:
         """Cache rows a sequence: the last round may reach past the context by its drafts."""
         return self.max_context + self.round_rows
-
-    @property
-    def round_rows(self) -> int:
-        """Most rows of a round: the anchor and its drafts."""
-        return 1 + max(self.mtp_draft_tokens, self.dflash2_draft_tokens)
 
 
 def build_artifact(request: BuildRequest, report: Report = lambda line: None) -> Manifest:
@@ -85,6 +80,7 @@ def build_artifact(request: BuildRequest, report: Report = lambda line: None) ->
         BuildError: an option does not fit.
         ArtifactError: the output cannot be written.
     """
+    check_replaceable(request.output, force=request.force)
     plan = plan_build(request)
     with ArtifactWriter(request.output, force=request.force) as writer:
         stages: dict[str, Stage] = {}
@@ -93,8 +89,8 @@ def build_artifact(request: BuildRequest, report: Report = lambda line: None) ->
             stages[stage.name] = _write_stage(writer, stage, request.backend, plan.backend)
         report("weights")
         _add_weights(writer, target.WEIGHTS_FOLDER, plan.target.tensors)
-        if plan.dflash2 is not None:
-            _add_weights(writer, dflash2.WEIGHTS_FOLDER, plan.dflash2.tensors)
+        for drafter in plan.drafters:
+            _add_weights(writer, drafter.weights_folder, drafter.tensors)
         for name in TOKENIZER_FILES:
             file = plan.target.directory / name
             if file.is_file():
@@ -110,63 +106,50 @@ def plan_build(request: BuildRequest) -> BuildPlan:
         CheckpointError: a checkpoint is damaged, cannot be built, or the drafter does not go with the target.
         BuildError: an option does not fit.
     """
-    backend = BACKENDS[request.backend]
     if request.dtype not in ("auto", "float32"):
         raise BuildError(
             f"--dtype {request.dtype} is not possible with --backend {request.backend}, which computes in float32 from"
             " the weights as stored; leave it out or give float32"
         )
     spec = load_target(request.target)
-    drafter = _load_drafter(request.drafts, spec)
     limit = spec.max_position_embeddings
     max_context = request.max_context or min(limit, DEFAULT_MAX_CONTEXT)
     if max_context > limit:
         raise BuildError(
             f"--max-context {max_context} is more than the target's max_position_embeddings {limit}; give at most that"
         )
-    asked = request.draft_tokens
-    if asked is not None and spec.mtp is None and drafter is None:
-        raise BuildError(
-            f"--draft-tokens needs a drafter, but {spec.directory} has no MTP head and no --draft is given"
-        )
-    block = 0 if drafter is None else drafter.block_size - 1
-    return BuildPlan(
-        target=spec,
-        dflash2=drafter,
-        backend=backend,
-        max_context=max_context,
-        mtp_draft_tokens=0 if spec.mtp is None else asked or DEFAULT_MTP_DRAFT_TOKENS,
-        dflash2_draft_tokens=min(block, asked or block),
-    )
+    drafters = _find_drafters(request, spec)
+    if request.draft_tokens is not None and not drafters:
+        raise BuildError(f"--draft-tokens needs a drafter: {spec.directory} has no MTP head and no --draft is given")
+    return BuildPlan(spec, drafters, BACKENDS[request.backend], max_context)
 
 
-def _load_drafter(directories: tuple[Path, ...], spec: TargetSpec) -> DFlash2Spec | None:
-    loaded: DFlash2Spec | None = None
-    for directory in directories:
-        kind = draft_kind(directory)
-        if loaded is not None:
-            raise BuildError(f"--draft {directory} is a second {kind} drafter; an artifact holds one of each kind")
-        loaded = load_dflash2(directory)
-        check_fits(loaded, spec)
-    return loaded
+def _find_drafters(request: BuildRequest, spec: TargetSpec) -> tuple[DrafterBuild, ...]:
+    head = mtp.find_drafter(spec, request.draft_tokens)
+    found = [] if head is None else [head]
+    for directory in request.drafts:
+        drafter = load_drafter(directory, spec, request.draft_tokens)
+        if any(drafter.component == other.component for other in found):
+            raise BuildError(
+                f"--draft {directory} is a second {drafter.component} drafter; an artifact holds one of each kind"
+            )
+        found.append(drafter)
+    return tuple(found)
 
 
 def _stage_graphs(plan: BuildPlan) -> Iterator[StageGraph]:
     """Author the stages one after the other, so that only one graph is in memory."""
-    spec, drafter = plan.target, plan.dflash2
     options = TargetOptions(
         capacity=plan.capacity,
         round_rows=plan.round_rows,
-        hidden_output=spec.mtp is not None,
-        feature_layers=() if drafter is None else drafter.target_layer_ids,
+        hidden_output=any(drafter.reads_hidden for drafter in plan.drafters),
+        feature_layers=tuple(layer for drafter in plan.drafters for layer in drafter.feature_layers),
     )
-    yield advance_stage(spec, options)
-    if spec.mtp is not None or drafter is not None:
-        yield verify_stage(spec, options)
-    for draft_tokens in range(1, plan.mtp_draft_tokens + 1):
-        yield mtp_stage(spec, plan.capacity, draft_tokens)
-    if drafter is not None:
-        yield dflash2_stage(drafter, spec, plan.capacity)
+    yield advance_stage(plan.target, options)
+    if plan.drafters:
+        yield verify_stage(plan.target, options)
+    for drafter in plan.drafters:
+        yield from drafter.stages(plan.capacity)
 
 
 def _write_stage(writer: ArtifactWriter, stage: StageGraph, backend_name: str, backend: Backend) -> Stage:
@@ -178,31 +161,21 @@ def _write_stage(writer: ArtifactWriter, stage: StageGraph, backend_name: str, b
     )
 
 
-def _add_weights(writer: ArtifactWriter, folder: str, tensors: dict[str, TensorLocation]) -> None:
+def _add_weights(writer: ArtifactWriter, folder: str, tensors: Mapping[str, TensorLocation]) -> None:
     for file in sorted({location.file for location in tensors.values()}):
         writer.add_file(f"weights/{folder}/{file.name}", file)
 
 
 def _manifest(request: BuildRequest, plan: BuildPlan, stages: dict[str, Stage]) -> Manifest:
-    spec, drafter = plan.target, plan.dflash2
-    source = spec.directory.resolve().name
+    spec = plan.target
     components: dict[ComponentName, Component] = {
-        "target": Component(source=source, parameters={"capacity": plan.capacity})
+        "target": Component(source=_name(spec.directory), parameters={"capacity": plan.capacity})
     }
-    if spec.mtp is not None:
-        components["mtp"] = Component(source=source, parameters={"draft_tokens": plan.mtp_draft_tokens})
-    if drafter is not None:
-        components["dflash2"] = Component(
-            source=drafter.directory.resolve().name,
-            parameters={
-                "draft_tokens": plan.dflash2_draft_tokens,
-                "block_size": drafter.block_size,
-                "target_layer_ids": drafter.target_layer_ids,
-            },
-        )
+    for drafter in plan.drafters:
+        components[drafter.component] = Component(source=_name(drafter.source), parameters=dict(drafter.parameters))
     return Manifest(
         model=Model(
-            name=source,
+            name=_name(spec.directory),
             architecture=spec.architecture,
             hidden_size=spec.hidden_size,
             vocab_size=spec.vocab_size,
@@ -225,3 +198,8 @@ def _manifest(request: BuildRequest, plan: BuildPlan, stages: dict[str, Stage]) 
             tools={name: version(name) for name in ("dfc", "onnx", "onnx-ir", "onnxscript")},
         ),
     )
+
+
+def _name(directory: Path) -> str:
+    """Return a checkpoint's name; where it lies differs between machines."""
+    return directory.resolve().name

@@ -2,18 +2,16 @@
 
 from dfc.compiler.checkpoint.dflash2 import load_dflash2
 from dfc.compiler.checkpoint.errors import CheckpointError
-from dfc.compiler.checkpoint.fits import DraftKind, check_fits, draft_kind
+from dfc.compiler.checkpoint.fits import check_fits
 from dfc.compiler.checkpoint.qwen3_5 import load_target
 from dfc.compiler.checkpoint.spec import DFlash2Spec, TargetSpec, TensorLocation
 
 __all__ = [
     "CheckpointError",
     "DFlash2Spec",
-    "DraftKind",
     "TargetSpec",
     "TensorLocation",
     "check_fits",
-    "draft_kind",
     "load_dflash2",
     "load_target",
 ]

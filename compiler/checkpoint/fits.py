@@ -2,29 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Literal
-
-from dfc.compiler.checkpoint.dflash2 import ARCHITECTURE
 from dfc.compiler.checkpoint.errors import CheckpointError
-from dfc.compiler.checkpoint.fields import read_fields
 from dfc.compiler.checkpoint.spec import DFlash2Spec, TargetSpec
-
-DraftKind = Literal["dflash2"]
-
-
-def draft_kind(directory: Path) -> DraftKind:
-    """Return what kind of drafter a checkpoint holds.
-
-    Raises:
-        CheckpointError: none that can be built.
-    """
-    top = read_fields(directory / "config.json")
-    architectures = top.texts("architectures", ())
-    if ARCHITECTURE in architectures:
-        return "dflash2"
-    named = ", ".join(architectures) or "nothing"
-    raise top.error("architectures", f"names {named}; drafters of {ARCHITECTURE} can be built")
 
 
 def check_fits(draft: DFlash2Spec, target: TargetSpec) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 from onnxscript import OpBuilder
 
-from dfc.compiler.checkpoint.spec import DFlash2Spec, TargetSpec
+from dfc.compiler.checkpoint import DFlash2Spec, TargetSpec, check_fits, load_dflash2
 from dfc.compiler.export import ops
 from dfc.compiler.export.stage import StageBuilder, StageGraph
 from dfc.compiler.export.weights import Weights
+from dfc.compiler.models.drafter import DrafterBuild
 from dfc.compiler.models.layers import (
     FLOAT,
     INT64,
@@ -26,6 +29,39 @@ from dfc.compiler.models.layers import (
 from dfc.compiler.models.target import WEIGHTS_FOLDER as TARGET_FOLDER
 
 WEIGHTS_FOLDER = "dflash2"
+
+
+def load_drafter(directory: Path, target: TargetSpec, draft_tokens: int | None) -> DrafterBuild:
+    """Read a drafter's checkpoint and check that it goes with the target.
+
+    Raises:
+        CheckpointError: it does not.
+    """
+    spec = load_dflash2(directory)
+    check_fits(spec, target)
+    most = min(spec.block_size - 1, draft_tokens or spec.block_size)
+
+    def stages(capacity: int) -> Iterator[StageGraph]:
+        yield dflash2_stage(spec, target, capacity)
+
+    return DrafterBuild(
+        component="dflash2",
+        source=directory,
+        draft_tokens=most,
+        stages=stages,
+        feature_layers=spec.target_layer_ids,
+        weights_folder=WEIGHTS_FOLDER,
+        tensors=spec.tensors,
+        parameters={
+            "draft_tokens": most,
+            "block_size": spec.block_size,
+            "target_layer_ids": spec.target_layer_ids,
+        },
+    )
+
+
+LOADER = ("DFlash2DraftModel", load_drafter)
+"""Architecture named in config.json, and what reads such a checkpoint."""
 
 
 class Context(NamedTuple):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import onnx_ir as ir
 from onnxscript import OpBuilder
 
@@ -10,9 +12,26 @@ from dfc.compiler.export import ops
 from dfc.compiler.export.stage import StageBuilder, StageGraph
 from dfc.compiler.export.weights import Weights
 from dfc.compiler.models.caches import Caches, cache_inputs, cache_outputs
+from dfc.compiler.models.drafter import DrafterBuild
 from dfc.compiler.models.layers import FLOAT, INT64, embed, rope_tables, take_rows
 from dfc.compiler.models.qwen3_5 import Placement, attention_layer, one_plus_norm
 from dfc.compiler.models.target import WEIGHTS_FOLDER
+
+DEFAULT_DRAFT_TOKENS = 7
+"""Most drafts of a round when the user does not say: each number has a small graph of its own."""
+
+
+def find_drafter(spec: TargetSpec, draft_tokens: int | None) -> DrafterBuild | None:
+    """Return the head of the target's checkpoint as a drafter, if it has one."""
+    if spec.mtp is None:
+        return None
+    most = draft_tokens or DEFAULT_DRAFT_TOKENS
+
+    def stages(capacity: int) -> Iterator[StageGraph]:
+        for count in range(1, most + 1):
+            yield mtp_stage(spec, capacity, count)
+
+    return DrafterBuild("mtp", spec.directory, most, stages, reads_hidden=True, parameters={"draft_tokens": most})
 
 
 def mtp_stage(spec: TargetSpec, capacity: int, draft_tokens: int) -> StageGraph:

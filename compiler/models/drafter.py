@@ -1,0 +1,35 @@
+"""What the build needs to know of a drafter; each drafter's file makes one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dfc.artifacts import ComponentName, Parameter
+from dfc.compiler.checkpoint import TargetSpec, TensorLocation
+from dfc.compiler.export.stage import StageGraph
+
+
+@dataclass(frozen=True)
+class DrafterBuild:
+    """A drafter that fits the target.
+
+    ``draft_tokens`` is the most a round drafts; ``reads_hidden`` and ``feature_layers`` say what the target's verified
+    rows must carry for it; ``weights_folder`` is where its own tensors go (none for a head in the target's checkpoint);
+    ``stages`` authors its graphs for a number of cache rows.
+    """
+
+    component: ComponentName
+    source: Path
+    draft_tokens: int
+    stages: Callable[[int], Iterator[StageGraph]]
+    reads_hidden: bool = False
+    feature_layers: tuple[int, ...] = ()
+    weights_folder: str = ""
+    tensors: Mapping[str, TensorLocation] = field(default_factory=dict)
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+
+
+DrafterLoader = Callable[[Path, TargetSpec, int | None], DrafterBuild]
+"""Reads a drafter's checkpoint for a target, given the most draft tokens the user wants (None: the drafter's own)."""
