@@ -15,7 +15,7 @@ from tests.oracle.random_checkpoints import DraftGeometry, TargetGeometry, write
 from tests.oracle.target import Target
 
 NEW_TOKENS = 20
-PROMPTS = ((5, 77, 130, 9, 200), (250, 3, 3, 41, 8, 19, 100, 7, 61, 258, 99, 12))
+PROMPTS = ((11,), (5, 77, 130, 9, 200), (250, 3, 3, 41, 8, 19, 100, 7, 61, 258, 99, 12))
 
 PLAIN = TargetGeometry()
 CASES = {
@@ -96,6 +96,6 @@ def test_a_short_runtime_block_moves_the_convolutions_border(tmp_path: Path) -> 
     draft_directory = write_dflash2(tmp_path / "draft", geometry, draft)
     artifact = build(tmp_path / "artifact", target_directory, draft_directory)
     target = Target(target_directory)
-    prompt = list(PROMPTS[0])
+    prompt = list(PROMPTS[1])
     expected = speculate.run(target, prompt, NEW_TOKENS, dflash2=DFlash2(draft_directory, target), block_size=4)
     assert decode(artifact, prompt, NEW_TOKENS, "dflash2", 3).rounds == expected.rounds["dflash2"]

@@ -20,8 +20,10 @@ def lower_cached_attention(op: OpBuilder, node: ir.Node) -> Sequence[ir.Value]:
     num_heads, num_kv_heads, rotary_dim = (node.attributes[name].as_int() for name in names)
     totals = op.Add(lengths, valid)
     seqlens = op.Cast(op.Sub(totals, 1), to=INT32)
-    # One more than the longest: the operator takes "total = rows" for a first prompt and then ignores what is cached.
-    longest = op.Cast(op.Add(op.ReduceMax(totals, keepdims=0), 1), to=INT32)
+    # The operator wants at least the number of rows, padding included, and takes exactly that number for a first
+    # prompt, where it ignores what is cached: so one more than either.
+    rows = op.Squeeze(op.Shape(query, start=1, end=2), [0])
+    longest = op.Cast(op.Add(op.Max(op.ReduceMax(totals, keepdims=0), rows), 1), to=INT32)
     rotates = rotary_dim % ROTARY_MULTIPLE == 0
     if not rotates:
         positions = _positions(op, query, lengths, cosine)

@@ -21,11 +21,20 @@ def tables(rotary_dim: int) -> tuple[Array, Array]:
 
 @pytest.mark.parametrize("rotary_dim", [8, 16, 32])
 @pytest.mark.parametrize(
-    "lengths, valid", [([0], [5]), ([7], [1]), ([3, 9], [4, 2]), ([0, 3], [4, 1]), ([0, 0], [4, 2])]
+    "lengths, valid, rows",
+    [
+        ([0], [5], 5),
+        ([7], [1], 1),
+        ([3, 9], [4, 2], 4),
+        ([0, 3], [4, 1], 4),
+        ([0, 0], [4, 2], 4),
+        # More rows, rejected drafts, than the sequence has tokens.
+        ([1], [1], 8),
+    ],
 )
-def test_cached_attention(rotary_dim: int, lengths: list[int], valid: list[int]) -> None:
+def test_cached_attention(rotary_dim: int, lengths: list[int], valid: list[int], rows: int) -> None:
     random = np.random.default_rng(0)
-    batch, rows = len(lengths), max(valid)
+    batch = len(lengths)
     cosine, sine = tables(rotary_dim)
     cache_shape = (batch, KV_HEADS, CAPACITY, HEAD_DIM)
     inputs: dict[str, Array] = {
