@@ -8,12 +8,17 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import settings
 
 from dfc.artifacts import Artifact
 from tests.end_to_end.decoding import build
 from tests.paths import GOLDEN, REFERENCE
 
 torch.set_num_threads(1)
+
+# A busy machine is no failure: no example has a deadline.
+settings.register_profile("dfc", deadline=None)
+settings.load_profile("dfc")
 
 
 @pytest.fixture(scope="session")

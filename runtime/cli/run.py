@@ -117,6 +117,8 @@ def _encode(prompt: str | None, prompt_file: Path | None, codec: TextCodec | Non
         except UnicodeDecodeError as error:
             raise RunError(f"--prompt-file {prompt_file} is not UTF-8 text: {error}") from error
     else:
+        if sys.stdin.isatty():
+            click.echo("reading the prompt from the terminal; end it with Ctrl-D", err=True)
         try:
             source, text = "standard input", sys.stdin.buffer.read().decode()
         except UnicodeDecodeError as error:
