@@ -10,14 +10,17 @@ from dfc.compiler.checkpoint.errors import CheckpointError
 from dfc.compiler.checkpoint.fields import Fields
 from dfc.compiler.checkpoint.spec import AttentionSpec, RopeSpec
 
+MAX_LAYERS = 4096
+"""Far more than any model has: a damaged count must not cost memory before the missing tensors are noticed."""
 
-def read_attention(config: Fields) -> AttentionSpec:
-    """Read the head counts and the head size (``hidden_size / num_attention_heads`` when not given)."""
+
+def read_attention(config: Fields, *, default_head_dim: int) -> AttentionSpec:
+    """Read the head counts and the head size."""
     heads = config.integer("num_attention_heads")
     kv_heads = config.integer("num_key_value_heads", heads)
     if heads % kv_heads:
         raise config.error("num_key_value_heads", f"is {kv_heads}, which does not divide num_attention_heads {heads}")
-    head_dim = config.integer("head_dim", config.integer("hidden_size") // heads)
+    head_dim = config.integer("head_dim", default_head_dim)
     return AttentionSpec(heads, kv_heads, head_dim)
 
 
@@ -29,6 +32,8 @@ def read_rope(config: Fields, head_dim: int, *, default_theta: float, default_fr
         for name in ("rope_type", "type"):
             if name in section:
                 section.require(name, "default")
+        if section.number("factor", 1.0) != 1.0:
+            raise section.error("factor", f"is {section.number('factor'):g}; rotary scaling cannot be built")
     theta = parameters.first("rope_theta", config).number("rope_theta", default_theta)
     fraction = parameters.first("partial_rotary_factor", config).number("partial_rotary_factor", default_fraction)
     rotary_dim = int(head_dim * fraction)
@@ -48,10 +53,12 @@ def real_vocabulary(directory: Path, vocab_size: int) -> int:
         return vocab_size
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        ids = [token["id"] for token in content.get("added_tokens") or []]
         vocabulary: Any = content["model"]["vocab"]
         # Unigram tokenizers list their tokens, the others map them to ids.
-        ids.append(max(vocabulary.values()) if isinstance(vocabulary, dict) else len(vocabulary) - 1)
-        return min(int(max(ids)) + 1, vocab_size)
+        ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else [len(vocabulary) - 1]
+        ids += [token["id"] for token in content.get("added_tokens") or []]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{file} is not a tokenizer that can be read: {error}") from error
+    if not ids or not all(type(token_id) is int and token_id >= 0 for token_id in ids):
+        raise CheckpointError(f"{file} is not a tokenizer that can be read: its token ids are not whole numbers")
+    return min(max(ids) + 1, vocab_size)

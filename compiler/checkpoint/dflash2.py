@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from dfc.compiler.checkpoint.common import read_attention, read_rope
+from dfc.compiler.checkpoint.common import MAX_LAYERS, read_attention, read_rope
+from dfc.compiler.checkpoint.errors import CheckpointError
 from dfc.compiler.checkpoint.expected import dflash2_shapes
 from dfc.compiler.checkpoint.fields import Fields, read_fields
 from dfc.compiler.checkpoint.safetensors_index import TensorIndex, read_index
@@ -14,8 +15,12 @@ from dfc.compiler.checkpoint.spec import DFlash2Spec
 ARCHITECTURE = "DFlash2DraftModel"
 
 DEFAULT_BLOCK_SIZE = 16
+DEFAULT_HEAD_DIM = 128
 DEFAULT_MASK_TOKEN = "<|MASK|>"
 
+OWN_MASK_EMBEDDING = "mask_embedding.pt"
+
+_DFLASH2_FIELDS = ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k")
 _OWN_VOCABULARY = ("draft_vocab_size", "target_hidden_size", "has_embed_tokens", "has_lm_head")
 _OWN_TENSORS = ("lm_head.weight", "embed_tokens.weight", "d2t", "t2d", "mask_embedding")
 
@@ -45,10 +50,10 @@ def load_dflash2(directory: Path) -> DFlash2Spec:
     fields = _Layered(top)
     _check_supported(top, fields)
     index = read_index(directory)
-    attention = read_attention(top)
+    attention = read_attention(top, default_head_dim=DEFAULT_HEAD_DIM)
     hidden_size, vocab_size = top.integer("hidden_size"), top.integer("vocab_size")
     intermediate_size = top.integer("intermediate_size")
-    num_layers = top.integer("num_hidden_layers")
+    num_layers = top.integer("num_hidden_layers", most=MAX_LAYERS)
     bias = top.boolean("attention_bias", False)
     taps, group_size = (fields.of(name).integer(name) for name in ("conv_kernel_size", "conv_group_size"))
     rank, top_k = (fields.of(name).integer(name) for name in ("selector_rank", "selector_top_k"))
@@ -79,11 +84,11 @@ def load_dflash2(directory: Path) -> DFlash2Spec:
             selector_rank=rank,
         )
     )
-    _refuse_own_vocabulary(index, prefix, top)
+    _refuse_own_vocabulary(index, prefix)
     windows = _sliding_windows(top, fields, num_layers)
     softcap = fields.of("final_logit_softcapping")
     depth = fields.of("num_target_layers")
-    capped = "final_logit_softcapping" in softcap
+    cap = softcap.number("final_logit_softcapping", 0.0)
     return DFlash2Spec(
         directory=directory,
         hidden_size=hidden_size,
@@ -91,7 +96,7 @@ def load_dflash2(directory: Path) -> DFlash2Spec:
         vocab_size=vocab_size,
         attention=attention,
         rope=read_rope(top, attention.head_dim, default_theta=10_000.0, default_fraction=1.0),
-        rms_norm_eps=top.number("rms_norm_eps", 1e-6),
+        rms_norm_eps=top.positive("rms_norm_eps", 1e-6),
         attention_bias=bias,
         num_layers=num_layers,
         block_size=fields.of("block_size").integer("block_size", DEFAULT_BLOCK_SIZE, least=2),
@@ -105,8 +110,9 @@ def load_dflash2(directory: Path) -> DFlash2Spec:
         selector_rank=rank,
         selector_top_k=top_k,
         input_embedding_scale=fields.of("input_embedding_scale").number("input_embedding_scale", 1.0),
-        output_multiplier=fields.of("output_multiplier").number("output_multiplier", 1.0),
-        final_logit_softcapping=(softcap.number("final_logit_softcapping") or None) if capped else None,
+        # Above 0, or the largest logits would not be the largest scores.
+        output_multiplier=fields.of("output_multiplier").positive("output_multiplier", 1.0),
+        final_logit_softcapping=cap if cap > 0 else None,
         storage_type=tensors[f"{prefix}fc.weight"].dtype,
         prefix=prefix,
         tensors=tensors,
@@ -126,13 +132,23 @@ def _check_supported(top: Fields, fields: _Layered) -> None:
         fields.of(name).refuse(name, "is set; drafters of that layout cannot be built")
     for name in _OWN_VOCABULARY:
         fields.of(name).refuse(name, "is set; drafters with a vocabulary of their own cannot be built")
+    if not any(name in fields for name in _DFLASH2_FIELDS):
+        raise top.error(
+            "dflash_config", f"has none of {', '.join(_DFLASH2_FIELDS)}: drafters of DFlash v1 cannot be built"
+        )
 
 
-def _refuse_own_vocabulary(index: TensorIndex, prefix: str, top: Fields) -> None:
+def _refuse_own_vocabulary(index: TensorIndex, prefix: str) -> None:
     for name in _OWN_TENSORS:
         for full in (name, f"{prefix}{name}"):
             if full in index:
-                raise top.error("architectures", f"goes with a tensor {full}; drafters with their own cannot be built")
+                raise CheckpointError(
+                    f"{index.directory} has a tensor {full}; drafters with a vocabulary of their own cannot be built"
+                )
+    if (index.directory / OWN_MASK_EMBEDDING).exists():
+        raise CheckpointError(
+            f"{index.directory / OWN_MASK_EMBEDDING}: drafters with a mask embedding of their own cannot be built"
+        )
 
 
 def _target_layer_ids(fields: _Layered, num_layers: int) -> tuple[int, ...]:
@@ -155,9 +171,12 @@ def _mask_token_id(directory: Path, fields: _Layered) -> int:
     token = fields.of("mask_token").text("mask_token", DEFAULT_MASK_TOKEN)
     try:
         tokenizer = json.loads((directory / "tokenizer.json").read_text(encoding="utf-8"))
-        return next(int(added["id"]) for added in tokenizer["added_tokens"] if added["content"] == token)
-    except (OSError, ValueError, KeyError, TypeError, StopIteration):
-        raise section.error("mask_token_id", f"is missing and no tokenizer.json beside it knows {token!r}") from None
+        token_id = next(added["id"] for added in tokenizer["added_tokens"] if added["content"] == token)
+    except (OSError, ValueError, KeyError, TypeError, StopIteration, RecursionError):
+        token_id = None
+    if type(token_id) is not int or token_id < 0:
+        raise section.error("mask_token_id", f"is missing and no tokenizer.json beside it knows {token!r}")
+    return token_id
 
 
 def _sliding_windows(top: Fields, fields: _Layered, num_layers: int) -> tuple[int | None, ...]:

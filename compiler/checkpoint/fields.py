@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,9 @@ from typing import Any
 from dfc.compiler.checkpoint.errors import CheckpointError
 
 _ABSENT = object()
+
+_MAX_INTEGER = 2**31 - 1
+_MAX_NUMBER = sys.float_info.max
 
 
 class Fields:
@@ -45,21 +48,31 @@ class Fields:
         """Return these fields if they hold `name`, else the fallback."""
         return self if name in self else fallback
 
-    def integer(self, name: str, default: object = _ABSENT, *, least: int = 1) -> int:
-        """Return a whole number, at least `least`."""
+    def integer(self, name: str, default: object = _ABSENT, *, least: int = 1, most: int = _MAX_INTEGER) -> int:
+        """Return a whole number from `least` to `most`."""
         value = self._get(name, default)
         if type(value) is not int:
             raise self.error(name, f"is {_shown(value)}, where a whole number is wanted")
-        if value < least and value is not default:
-            raise self.error(name, f"is {value}, where at least {least} is wanted")
+        if name in self and value < least:
+            raise self.error(name, f"is {_shown(value)}, where at least {least} is wanted")
+        if name in self and value > most:
+            raise self.error(name, f"is {_shown(value)}, where at most {most} is wanted")
         return value
 
     def number(self, name: str, default: object = _ABSENT) -> float:
         """Return a finite number."""
         value = self._get(name, default)
-        if type(value) not in (int, float) or not math.isfinite(value):
+        # A whole number past the range of floats cannot even be asked whether it is finite.
+        if type(value) not in (int, float) or not abs(value) <= _MAX_NUMBER:
             raise self.error(name, f"is {_shown(value)}, where a number is wanted")
         return float(value)
+
+    def positive(self, name: str, default: object = _ABSENT) -> float:
+        """Return a finite number above zero."""
+        value = self.number(name, default)
+        if value <= 0:
+            raise self.error(name, f"is {value:g}, where a number above 0 is wanted")
+        return value
 
     def boolean(self, name: str, default: object = _ABSENT) -> bool:
         """Return true or false."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import cast, get_args
 
-from dfc.compiler.checkpoint.common import read_attention, read_rope, real_vocabulary
+from dfc.compiler.checkpoint.common import MAX_LAYERS, read_attention, read_rope, real_vocabulary
 from dfc.compiler.checkpoint.expected import mtp_shapes, target_shapes
 from dfc.compiler.checkpoint.fields import Fields, read_fields
 from dfc.compiler.checkpoint.safetensors_index import TensorIndex, read_index
@@ -20,6 +20,8 @@ from dfc.compiler.checkpoint.spec import (
 
 TEXT_ONLY = "Qwen3_5ForCausalLM"
 WITH_VISION = "Qwen3_5ForConditionalGeneration"
+
+DEFAULT_HEAD_DIM = 256
 
 
 def load_target(directory: Path) -> TargetSpec:
@@ -37,9 +39,12 @@ def load_target(directory: Path) -> TargetSpec:
     hidden_size, vocab_size = config.integer("hidden_size"), config.integer("vocab_size")
     intermediate_size = config.integer("intermediate_size")
     layer_types = _layer_types(config)
-    attention, gated_delta_net = read_attention(config), _gated_delta_net(config)
-    # A config without the field goes by the tensors; in the wrapper the outer field is the model's own.
-    tied = top.first("tie_word_embeddings", config).boolean("tie_word_embeddings", "lm_head.weight" not in index)
+    attention = read_attention(config, default_head_dim=DEFAULT_HEAD_DIM)
+    gated_delta_net = _gated_delta_net(config)
+    # In the wrapper the outer field is the model's own. A head that is stored all the same is the one to use, as in
+    # transformers: if it equals the embedding nothing changes, and if not the field is wrong.
+    may_tie = top.first("tie_word_embeddings", config).boolean("tie_word_embeddings", True)
+    tied = may_tie and "lm_head.weight" not in index
     tensors = index.take(
         target_shapes(
             prefix=prefix,
@@ -53,6 +58,8 @@ def load_target(directory: Path) -> TargetSpec:
         )
     )
     mtp, mtp_tensors = _mtp(config, index, hidden_size, intermediate_size, attention)
+    tensors |= mtp_tensors
+    storage_type = tensors[f"{prefix}embed_tokens.weight"].dtype
     return TargetSpec(
         family="qwen3_5",
         directory=directory,
@@ -67,16 +74,20 @@ def load_target(directory: Path) -> TargetSpec:
         attention=attention,
         rope=read_rope(config, attention.head_dim, default_theta=10_000.0, default_fraction=0.25),
         gated_delta_net=gated_delta_net,
-        rms_norm_eps=config.number("rms_norm_eps", 1e-6),
+        rms_norm_eps=config.positive("rms_norm_eps", 1e-6),
         max_position_embeddings=config.integer("max_position_embeddings", 32_768),
-        storage_type=tensors[f"{prefix}embed_tokens.weight"].dtype,
-        eos_token_ids=_eos_token_ids(directory, top, config),
+        storage_type=storage_type,
+        eos_token_ids=_eos_token_ids(directory, top, config, vocab_size),
         mtp=mtp,
-        tensors=tensors | mtp_tensors,
+        tensors=tensors,
     )
 
 
 def _architecture(top: Fields) -> str:
+    if top.text("model_type", "").startswith("qwen3_5_moe"):
+        raise top.error(
+            "model_type", f"is {top.text('model_type')!r}; targets with mixtures of experts cannot be built"
+        )
     architectures = top.texts("architectures", ())
     for architecture in (TEXT_ONLY, WITH_VISION):
         if architecture in architectures:
@@ -95,7 +106,7 @@ def _check_supported(top: Fields, config: Fields) -> None:
 
 
 def _layer_types(config: Fields) -> tuple[LayerType, ...]:
-    count = config.integer("num_hidden_layers")
+    count = config.integer("num_hidden_layers", most=MAX_LAYERS)
     if "layer_types" in config:
         names = config.texts("layer_types")
         if len(names) != count:
@@ -140,10 +151,16 @@ def _mtp(
     return MTPSpec(layers), index.take(shapes)
 
 
-def _eos_token_ids(directory: Path, top: Fields, config: Fields) -> tuple[int, ...]:
+def _eos_token_ids(directory: Path, top: Fields, config: Fields, vocab_size: int) -> tuple[int, ...]:
     generation = directory / "generation_config.json"
     sources = [read_fields(generation)] if generation.exists() else []
     for fields in (*sources, top, config):
         if "eos_token_id" in fields:
-            return fields.integers("eos_token_id")
+            ids = fields.integers("eos_token_id")
+            for token_id in ids:
+                if not 0 <= token_id < vocab_size:
+                    raise fields.error(
+                        "eos_token_id", f"names {token_id}, which is not in the vocabulary of {vocab_size}"
+                    )
+            return ids
     return ()

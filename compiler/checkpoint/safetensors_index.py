@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeGuard, cast
 
@@ -80,12 +82,11 @@ def read_index(directory: Path) -> TensorIndex:
     """Read the headers of every `.safetensors` file of a checkpoint directory.
 
     A file that the index does not name adds the tensors that no indexed file has: MTP heads are published beside the
-    shards.
+    shards. Of a tensor that it holds as well, in the same type and shape, the indexed copy counts.
 
     Raises:
-        CheckpointError: there is no such file, the index names one that is missing, two files hold the same tensor, or
-        a
-            header is damaged.
+        CheckpointError: there is no such file, the index names one that is missing, two files hold different tensors
+            of one name, or a header is damaged.
     """
     indexed = _indexed_files(directory)
     files = sorted(directory.glob("*.safetensors"), key=lambda file: (file.name not in indexed, file.name))
@@ -95,11 +96,20 @@ def read_index(directory: Path) -> TensorIndex:
     for file in files:
         for tensor in _read_header(file):
             other = tensors.setdefault(tensor.name, tensor)
-            if other is not tensor and (not indexed or file.name in indexed):
+            if other is not tensor and not _is_spare_copy(tensor, other, indexed):
                 raise CheckpointError(
                     f"{file}: tensor {tensor.name} is also in {other.file.name}; remove one of the two"
                 )
     return TensorIndex(directory, tensors)
+
+
+def _is_spare_copy(tensor: StoredTensor, other: StoredTensor, indexed: set[str]) -> bool:
+    """Return whether a second tensor of a name may be passed over: the first, `other`, says the same."""
+    if (tensor.dtype, tensor.shape) != (other.dtype, other.shape):
+        return False
+    if other.file.name in indexed and tensor.file.name not in indexed:
+        return True
+    return tensor.offset == other.offset and tensor.file.samefile(other.file)
 
 
 def _indexed_files(directory: Path) -> set[str]:
@@ -107,13 +117,17 @@ def _indexed_files(directory: Path) -> set[str]:
     if not index.exists():
         return set()
     try:
-        named = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        content = json.loads(index.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{index} is not a safetensors index: {error}") from error
-    names = {str(name) for name in named}
+    named = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(named, dict) or not all(isinstance(name, str) for name in named.values()):
+        raise CheckpointError(f"{index} is not a safetensors index: its weight_map does not map tensors to file names")
+    names = set(named.values())
     for name in sorted(names):
-        if Path(name).name != name or not (directory / name).is_file():
-            raise CheckpointError(f"{index} names {name}, which is not in the directory")
+        # os.path.isfile, unlike Path.is_file, also says no to names that no file can have.
+        if os.path.basename(name) != name or not os.path.isfile(directory / name):
+            raise CheckpointError(f"{index} names {name!r}, which is not a file of the directory")
     return names
 
 
@@ -123,8 +137,10 @@ def _read_header(file: Path) -> list[StoredTensor]:
         with file.open("rb") as stream:
             prefix = stream.read(8)
             length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else -1
-            if not 0 < length <= min(_MAX_HEADER_BYTES, size - 8):
+            if not 0 < length <= size - 8:
                 raise CheckpointError(f"{file} is not a safetensors file: its header does not fit into it")
+            if length > _MAX_HEADER_BYTES:
+                raise CheckpointError(f"{file} is not a safetensors file: its header has {length} bytes")
             content = json.loads(stream.read(length))
     except OSError as error:
         raise CheckpointError(f"cannot read {file}: {error.strerror}") from error
@@ -133,7 +149,18 @@ def _read_header(file: Path) -> list[StoredTensor]:
     if not isinstance(content, dict):
         raise CheckpointError(f"{file} is not a safetensors file: its header is not an object")
     start = 8 + length
-    return [_parse_entry(file, name, entry, start, size) for name, entry in content.items() if name != "__metadata__"]
+    tensors = [
+        _parse_entry(file, name, entry, start, size) for name, entry in content.items() if name != "__metadata__"
+    ]
+    _refuse_overlaps(file, tensors)
+    return tensors
+
+
+def _refuse_overlaps(file: Path, tensors: list[StoredTensor]) -> None:
+    ordered = sorted((tensor for tensor in tensors if tensor.length), key=lambda tensor: tensor.offset)
+    for tensor, following in pairwise(ordered):
+        if tensor.offset + tensor.length > following.offset:
+            raise CheckpointError(f"{file}: tensors {tensor.name} and {following.name} share bytes")
 
 
 def _parse_entry(file: Path, name: str, entry: object, start: int, size: int) -> StoredTensor:
@@ -148,7 +175,9 @@ def _parse_entry(file: Path, name: str, entry: object, start: int, size: int) ->
         raise CheckpointError(f"{file} is cut short: tensor {name} ends behind the file's end")
     bits = _BITS.get(dtype)
     if bits is not None and math.prod(shape) * bits != (end - begin) * 8:
-        raise CheckpointError(f"{file}: tensor {name} has {end - begin} bytes, which is not what its shape asks for")
+        raise CheckpointError(
+            f"{file}: tensor {name} of shape {list(shape)} in {dtype} does not have {end - begin} bytes"
+        )
     return StoredTensor(name, file, start + begin, end - begin, dtype, tuple(shape))
 
 
