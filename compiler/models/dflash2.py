@@ -223,6 +223,8 @@ def dflash2_stage(spec: DFlash2Spec, target: TargetSpec, capacity: int) -> Stage
 
     drafter = _Drafter(stage, spec, weights)
     tables = rope_tables(op, spec.rope, capacity)
+    # Rejected rows need no projection: as many rows as the sequence with the most has.
+    features = op.Slice(features, [0], op.ReduceMax(valid, keepdims=1), [1])
     context = ops.linear(op, features, weights.float32(f"{spec.prefix}fc.weight"))
     context = drafter.norm(context, f"{spec.prefix}hidden_norm.weight")
     context_rotation = _Rotation(*tables, row_positions(op, lengths, features))

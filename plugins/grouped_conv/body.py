@@ -10,6 +10,8 @@ from onnxscript import OpBuilder
 
 OP_TYPE = "GroupedConv"
 
+FLOAT = ir.DataType.FLOAT
+
 
 def emit_grouped_conv(
     op: OpBuilder,
@@ -21,27 +23,27 @@ def emit_grouped_conv(
     side: int,
     taps: int,
     group_size: int,
-    dtype: ir.DataType = ir.DataType.FLOAT,
 ) -> ir.Value:
     """Return ``sum_t (base[side, t, c] + coefficients[j, side, t, c // group_size]) * hidden[j - t, c]`` (+ residual).
 
     hidden and residual [N, B, H]; coefficients [N, B, 2 * taps * groups] in (side, tap, group) order; base [2, taps,
-    H]; rows before the block's first count as zero. Inputs and result have `dtype`; the sum is in float32, rounded
-    once.
+    H]; rows before the block's first count as zero. Inputs have the dtypes that their values say, float32 where they
+    say none. The sum is in float32, rounded once: to the residual's dtype where one is given, else to that of hidden.
     """
-    if dtype != ir.DataType.FLOAT:
-        hidden, coefficients, base = (op.Cast(value, to=ir.DataType.FLOAT) for value in (hidden, coefficients, base))
-        residual = None if residual is None else op.Cast(residual, to=ir.DataType.FLOAT)
-    # Both sides' kernels [N, B, 2 * taps * H]: the nodes are the same for both, so that a backend computes them once.
+    output_dtype = (hidden if residual is None else residual).dtype or FLOAT
+    hidden, coefficients, base = (_float32(op, value) for value in (hidden, coefficients, base))
+    # Every side's and tap's kernel [N, B, H]: both sides write the same nodes, so that a backend computes them once.
     dynamic = op.Reshape(coefficients, [0, 0, 2 * taps, -1, 1])
     static = op.Reshape(base, [2 * taps, -1, group_size])
     kernels = op.Reshape(op.Add(dynamic, static), [0, 0, -1])
-    kernel = op.Split(kernels, num_outputs=2, axis=-1, _outputs=2)[side]
-    products = op.Mul(kernel, _tapped_rows(op, hidden, taps))
-    output = op.ReduceSum(op.Reshape(products, [0, 0, taps, -1]), [2], keepdims=0) if taps > 1 else products
+    by_tap = op.Split(kernels, num_outputs=2 * taps, axis=-1, _outputs=2 * taps)[side * taps : (side + 1) * taps]
+    # Padding in front and cropping as much behind moves the rows down and keeps their number; the first get zeros.
+    shifted = [hidden, *(op.Pad(hidden, [tap, -tap], None, [1]) for tap in range(1, taps))]
+    terms = [op.Mul(rows, kernel) for rows, kernel in zip(shifted, by_tap, strict=True)]
     if residual is not None:
-        output = op.Add(output, residual)
-    return output if dtype == ir.DataType.FLOAT else op.Cast(output, to=dtype)
+        terms.append(_float32(op, residual))
+    output = op.Sum(*terms) if len(terms) > 1 else terms[0]
+    return output if output_dtype == FLOAT else op.Cast(output, to=output_dtype)
 
 
 def lower(op: OpBuilder, node: ir.Node) -> Sequence[ir.Value]:
@@ -51,8 +53,5 @@ def lower(op: OpBuilder, node: ir.Node) -> Sequence[ir.Value]:
     return [emit_grouped_conv(op, hidden, coefficients, base, *residual, side=side, taps=taps, group_size=group_size)]
 
 
-def _tapped_rows(op: OpBuilder, hidden: ir.Value, taps: int) -> ir.Value:
-    """Return [N, B, taps * H]: rows j, j - 1, ..; zeros before the first."""
-    # Padding in front and cropping as much behind moves the rows and keeps their number.
-    shifted = [op.Pad(hidden, [tap, -tap], None, [1]) for tap in range(1, taps)]
-    return op.Concat(hidden, *shifted, axis=-1) if shifted else hidden
+def _float32(op: OpBuilder, value: ir.Value) -> ir.Value:
+    return value if value.dtype in (None, FLOAT) else op.Cast(value, to=FLOAT)

@@ -18,7 +18,8 @@ def grouped_conv(
     """Return ``sum_t (base[side, t, c] + coefficients[j, side, t, c // group_size]) * hidden[j - t, c]`` (+ residual).
 
     hidden and residual [N, B, H]; coefficients [N, B, 2 * taps * groups] in (side, tap, group) order; base [2, taps,
-    H]. The sum is in float32 (float64 for float64 rows) and rounded once to the dtype of hidden (semantics B.3).
+    H]. The sum is in float32 (float64 for float64 rows) and rounded once: to the dtype of the residual stream where one
+    is given, else of hidden (semantics B.3).
     """
     batch, block, width = hidden.shape
     precision = torch.promote_types(hidden.dtype, torch.float32)
@@ -28,7 +29,7 @@ def grouped_conv(
     total = torch.zeros_like(rows) if residual is None else residual.to(precision).clone()
     for tap in range(min(taps, block)):
         total[:, tap:] += kernel[:, tap:, tap] * rows[:, : block - tap]
-    return total.to(hidden.dtype)
+    return total.to(hidden.dtype if residual is None else residual.dtype)
 
 
 @grouped_conv.register_fake
@@ -41,4 +42,4 @@ def _(
     taps: int,
     group_size: int,
 ) -> torch.Tensor:
-    return torch.empty_like(hidden)
+    return torch.empty_like(hidden if residual is None else residual)

@@ -76,14 +76,19 @@ def _lattice(
     before = op.Concat(anchors, op.Slice(candidate_ids, [0], [-1], [1]), axis=1)
     rows = _rows(op, predecessor_codebook, before)
     columns = _rows(op, successor_codebook, candidate_ids)
-    edges = op.MatMul(op.Mul(rows, op.Unsqueeze(projected, [2])), op.Transpose(columns, perm=[0, 1, 3, 2]))
-    return op.Add(edges, op.Unsqueeze(candidate_logits, [2]))
+    factors, logits = (op.Unsqueeze(_float32(op, value), [2]) for value in (projected, candidate_logits))
+    edges = op.MatMul(op.Mul(rows, factors), op.Transpose(columns, perm=[0, 1, 3, 2]))
+    return op.Add(edges, logits)
 
 
 def _rows(op: OpBuilder, codebook: ir.Value, ids: ir.Value) -> ir.Value:
     """Look rows up first and convert only those."""
     rows = op.Gather(codebook, ids, axis=0)
     return rows if codebook.dtype == FLOAT else op.Cast(rows, to=FLOAT)
+
+
+def _float32(op: OpBuilder, value: ir.Value) -> ir.Value:
+    return value if value.dtype in (None, FLOAT) else op.Cast(value, to=FLOAT)
 
 
 def _draw(

@@ -20,17 +20,19 @@ def candidate_selector(
 
     candidate_ids [N, S, K] int64, candidate_logits [N, S, K], projected [N, S, R], codebooks [V, R], anchor [N] int64,
     temperature [N] (0: greedy), uniforms [N, S]. Returns tokens [N, S] int64 and q [N, S, K], one-hot for greedy rows.
+    Scores and q are float32 (float64 for float64 logits), whatever is stored.
     """
     batch, slots, count = candidate_ids.shape
+    precision = torch.promote_types(candidate_logits.dtype, torch.float32)
     tokens = torch.empty(batch, slots, dtype=torch.int64, device=candidate_ids.device)
-    q = torch.empty(batch, slots, count, dtype=candidate_logits.dtype, device=candidate_ids.device)
+    q = torch.empty(batch, slots, count, dtype=precision, device=candidate_ids.device)
     before = anchor
     rows = torch.arange(batch, device=candidate_ids.device)
     greedy = temperature <= 0
     for slot in range(slots):
-        weighted = predecessor_codebook[before].to(projected.dtype) * projected[:, slot]
-        successors = successor_codebook[candidate_ids[:, slot]].to(projected.dtype)
-        scores = candidate_logits[:, slot] + torch.einsum("nr,nkr->nk", weighted, successors)
+        weighted = predecessor_codebook[before].to(precision) * projected[:, slot].to(precision)
+        successors = successor_codebook[candidate_ids[:, slot]].to(precision)
+        scores = candidate_logits[:, slot].to(precision) + torch.einsum("nr,nkr->nk", weighted, successors)
         best = scores.argmax(-1)
         softmax = (scores / torch.where(greedy, 1.0, temperature)[:, None]).softmax(-1)
         drawn = (uniforms[:, slot, None] >= softmax.cumsum(-1)).sum(-1).clamp(max=count - 1)
@@ -52,4 +54,5 @@ def _(
     temperature: torch.Tensor,
     uniforms: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.empty_like(candidate_ids[..., 0]), torch.empty_like(candidate_logits)
+    precision = torch.promote_types(candidate_logits.dtype, torch.float32)
+    return torch.empty_like(candidate_ids[..., 0]), torch.empty_like(candidate_logits, dtype=precision)

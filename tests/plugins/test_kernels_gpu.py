@@ -63,8 +63,13 @@ def draw(generator: torch.Generator, *shape: int, dtype: str = "float32") -> tor
 def draw_selector_inputs(
     generator: torch.Generator, geometry: SelectorGeometry, batch: int, slots: int, vocabulary: int
 ) -> dict[str, torch.Tensor]:
-    ids = torch.rand(batch, slots, vocabulary, generator=generator, device="cuda").topk(geometry.candidates).indices
-    anchor = torch.randint(0, vocabulary, (batch,), generator=generator, device="cuda")
+    def draw_tokens(*shape: int) -> torch.Tensor:
+        return torch.randint(0, vocabulary, shape, generator=generator, device="cuda")
+
+    # Evenly spaced from anywhere: distinct, and in no order.
+    spacing = vocabulary // geometry.candidates
+    ids = (draw_tokens(batch, slots, 1) + spacing * torch.arange(geometry.candidates, device="cuda")) % vocabulary
+    anchor = draw_tokens(batch)
     projected = draw(generator, batch, slots, geometry.rank) / geometry.rank**0.5
     return {
         "candidate_ids": ids.to(TORCH_DTYPES[geometry.id_dtype]),
