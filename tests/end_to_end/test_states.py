@@ -145,7 +145,9 @@ def _state(states: States, length: int) -> dict[str, Array]:
 def _assert_equal(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
     assert actual.keys() == expected.keys()
     for name, value in actual.items():
-        np.testing.assert_allclose(value, expected[name], rtol=TOLERANCE, atol=TOLERANCE, err_msg=name)
+        # Relative to the tensor's size: float32 noise of large elements reaches the small ones through the products.
+        scale = max(1.0, float(np.abs(expected[name]).max(initial=0.0)))
+        np.testing.assert_allclose(value, expected[name], rtol=TOLERANCE, atol=TOLERANCE * scale, err_msg=name)
 
 
 def _call(
