@@ -9,10 +9,16 @@ from dfc.compiler.passes.lowering import Operator, Rule, lower, name_nodes, used
 from dfc.compiler.passes.merge_linears import merge_linears
 from dfc.compiler.passes.onnxruntime.block_attention import lower_block_attention
 from dfc.compiler.passes.onnxruntime.cached_attention import lower_cached_attention
-from dfc.compiler.passes.onnxruntime.causal_convolution import lower_causal_convolution
+from dfc.compiler.passes.onnxruntime.causal_convolution import (
+    lower_causal_convolution,
+    lower_causal_convolution_of_one_row,
+)
 from dfc.compiler.passes.onnxruntime.commit_states import commit_states
 from dfc.compiler.passes.onnxruntime.gated_delta_net import lower_gated_delta_net
-from dfc.compiler.passes.onnxruntime.gated_rms_norm import lower_gated_rms_norm
+from dfc.compiler.passes.onnxruntime.gated_rms_norm import (
+    lower_gated_rms_norm,
+    lower_gated_rms_norm_of_one_row,
+)
 from dfc.compiler.passes.onnxruntime.linear import lower_linear
 from dfc.compiler.passes.onnxruntime.rms_norm import fuse_add_and_norm, lower_rms_norm
 from dfc.compiler.passes.onnxruntime.swish import lower_swish
@@ -29,6 +35,12 @@ RULES: dict[Operator, Rule] = {
     ("", "Swish"): lower_swish,
 }
 
+ONE_ROW_RULES: dict[Operator, Rule] = {
+    (DFC_DOMAIN, "CausalConvolution"): lower_causal_convolution_of_one_row,
+    (DFC_DOMAIN, "GatedRMSNorm"): lower_gated_rms_norm_of_one_row,
+}
+"""What is faster where a call of a round has one row, as plain decoding has."""
+
 
 def compile_stage(stage: StageGraph) -> bytes:
     """Return the ONNX file of a stage, for `onnxruntime`; the stage's graph is used up.
@@ -39,7 +51,7 @@ def compile_stage(stage: StageGraph) -> bytes:
     merge_linears(model.graph)
     commit_states(model.graph, stage.round_rows)
     fuse_add_and_norm(model.graph)
-    lower(model, RULES | bodies.rules())
+    lower(model, RULES | (ONE_ROW_RULES if stage.round_rows == 1 else {}) | bodies.rules())
     used_opsets(model)
     name_nodes(model)
     data: bytes = ir.serde.serialize_model(model).SerializeToString(deterministic=True)

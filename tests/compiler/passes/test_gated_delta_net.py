@@ -91,9 +91,10 @@ def test_committed_states(round_rows: int, rows: int, counts: list[int]) -> None
             np.testing.assert_allclose(states[n], recurrence(layer, n, count)[1], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("round_rows, op_type", [(1, "CausalConvWithState"), (8, "Sum")])
 @pytest.mark.parametrize("taps", [2, 3, 4])
 @pytest.mark.parametrize("batch, rows", [(1, 1), (2, 2), (1, 9)])
-def test_causal_convolution(taps: int, batch: int, rows: int) -> None:
+def test_causal_convolution(taps: int, batch: int, rows: int, round_rows: int, op_type: str) -> None:
     random = np.random.default_rng(taps)
     inputs: dict[str, Array] = {
         "x": random.standard_normal((batch, rows, 10), np.float32),
@@ -101,8 +102,12 @@ def test_causal_convolution(taps: int, batch: int, rows: int) -> None:
         "state": random.standard_normal((batch, taps - 1, 10), np.float32),
     }
     compiled = Compiled(
-        inputs, lambda op, values: ops.causal_convolution(op, *values.values(), taps=taps), static=("weight",)
+        inputs,
+        lambda op, values: ops.causal_convolution(op, *values.values(), taps=taps),
+        static=("weight",),
+        rows=round_rows,
     )
+    assert op_type in compiled.op_types
     output, state = compiled.run(inputs)
     columns = torch.from_numpy(np.concatenate([inputs["state"], inputs["x"]], axis=1)).transpose(1, 2)
     expected = silu(torch.nn.functional.conv1d(columns, torch.from_numpy(inputs["weight"]), groups=10)).transpose(1, 2)
@@ -110,14 +115,18 @@ def test_causal_convolution(taps: int, batch: int, rows: int) -> None:
     np.testing.assert_array_equal(state, columns[..., 1 - taps :].transpose(1, 2))
 
 
-def test_gated_rms_norm() -> None:
+@pytest.mark.parametrize("round_rows, op_type", [(1, "GatedRMSNorm"), (8, "SimplifiedLayerNormalization")])
+def test_gated_rms_norm(round_rows: int, op_type: str) -> None:
     random = np.random.default_rng(0)
     inputs: dict[str, Array] = {
         "x": random.standard_normal((2, 3, 4, 8), np.float32),
         "gate": random.standard_normal((2, 3, 32), np.float32),
         "weight": random.standard_normal(8).astype(np.float32),
     }
-    compiled = Compiled(inputs, lambda op, values: [ops.gated_rms_norm(op, *values.values(), epsilon=1e-6)])
+    compiled = Compiled(
+        inputs, lambda op, values: [ops.gated_rms_norm(op, *values.values(), epsilon=1e-6)], rows=round_rows
+    )
+    assert op_type in compiled.op_types
     x, gate, weight = (torch.from_numpy(array) for array in inputs.values())
     normed = weight * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
     np.testing.assert_allclose(compiled.run(inputs)[0], normed.flatten(2) * silu(gate), rtol=1e-5, atol=1e-5)
