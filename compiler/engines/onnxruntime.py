@@ -20,8 +20,10 @@ from dfc.compiler.passes.onnxruntime.gated_rms_norm import (
     lower_gated_rms_norm_of_one_row,
 )
 from dfc.compiler.passes.onnxruntime.linear import lower_linear
+from dfc.compiler.passes.onnxruntime.query_and_gate import split_query_and_gate
 from dfc.compiler.passes.onnxruntime.rms_norm import fuse_add_and_norm, lower_rms_norm
 from dfc.compiler.passes.onnxruntime.swish import lower_swish
+from dfc.compiler.passes.onnxruntime.used_rows import lower_used_rows
 from dfc.plugins import bodies
 
 RULES: dict[Operator, Rule] = {
@@ -31,6 +33,7 @@ RULES: dict[Operator, Rule] = {
     (DFC_DOMAIN, "CausalConvolution"): lower_causal_convolution,
     (DFC_DOMAIN, "GatedDeltaNet"): lower_gated_delta_net,
     (DFC_DOMAIN, "GatedRMSNorm"): lower_gated_rms_norm,
+    (DFC_DOMAIN, "UsedRows"): lower_used_rows,
     ("", "RMSNormalization"): lower_rms_norm,
     ("", "Swish"): lower_swish,
 }
@@ -48,6 +51,7 @@ def compile_stage(stage: StageGraph) -> bytes:
     External data locations are relative to the artifact's ``weights`` directory.
     """
     model = stage.model
+    lower(model, {(DFC_DOMAIN, "QueryAndGate"): split_query_and_gate})
     merge_linears(model.graph)
     commit_states(model.graph, stage.round_rows)
     fuse_add_and_norm(model.graph)

@@ -22,6 +22,27 @@ def linear(op: OpBuilder, x: ir.Value, weight: ir.Value, bias: ir.Value | None =
     return _typed(op.Linear(*inputs, _domain=DFC_DOMAIN), FLOAT)
 
 
+def query_and_gate(
+    op: OpBuilder, x: ir.Value, weight: ir.Value, *, num_heads: int, head_dim: int
+) -> tuple[ir.Value, ir.Value]:
+    """Return two projections [.., heads * head_dim] of x [.., in] whose weights are woven into one.
+
+    weight [heads * 2 * head_dim, in]: each head's query rows stand before its gate rows (semantics E).
+    """
+    query, gate = op.QueryAndGate(x, weight, num_heads=num_heads, head_dim=head_dim, _domain=DFC_DOMAIN, _outputs=2)
+    return _typed(query, FLOAT), _typed(gate, FLOAT)
+
+
+def used_rows(op: OpBuilder, x: ir.Value, counts: ir.Value, *, axis: int, room: int = 0) -> ir.Value:
+    """Return at least the first ``max(counts) + room`` rows along `axis`, in the order they have; counts [N] int64.
+
+    Which rows come after those is the backend's choice: nothing may depend on them.
+    """
+    used = op.UsedRows(x, counts, axis=axis, room=room, _domain=DFC_DOMAIN)
+    assert x.dtype is not None
+    return _typed(used, x.dtype)
+
+
 def cached_attention(
     op: OpBuilder,
     query: ir.Value,

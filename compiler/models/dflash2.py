@@ -99,7 +99,8 @@ class _Drafter:
     def append_context(self, context: ir.Value, cache: ir.Value, lengths: ir.Value, rotation: _Rotation) -> ir.Value:
         """Write every layer's keys and values of context rows [N, T, H]: no layer norm, no convolution (semantics A.3).
 
-        The cache [N, C, layers * 2 * kv_heads * head_dim] holds, per position, the keys of all layers, then the values.
+        The cache [N, 1, C, layers * 2 * kv_heads * head_dim] holds, per position, the keys of all layers, then the
+        values.
         """
         layers, attention = range(self._spec.num_layers), self._spec.attention
         heads, head_dim = len(layers) * attention.num_kv_heads, attention.head_dim
@@ -116,11 +117,13 @@ class _Drafter:
         )
         weighted = self._op.Reshape(self._op.Mul(normed, self._op.Concat(*by_layer, axis=0)), [0, 0, heads * head_dim])
         rows = self._op.Concat(self._rotate(weighted, rotation, heads), values, axis=-1)
-        return self._op.TensorScatter(cache, rows, lengths, axis=1)
+        updated = self._op.TensorScatter(cache, self._op.Unsqueeze(rows, [1]), lengths, axis=2)
+        updated.dtype = cache.dtype
+        return updated
 
     def context_in_use(self, cache: ir.Value, starts: ir.Value) -> list[Context]:
         """Return each layer's context rows: as many as the longest sequence has."""
-        used = self._op.Slice(cache, [0], self._op.ReduceMax(starts, keepdims=1), [1])
+        used = self._op.Squeeze(ops.used_rows(self._op, cache, starts, axis=2), [1])
         layers = self._spec.num_layers
         parts = self._op.Split(used, num_outputs=2 * layers, axis=-1, _outputs=2 * layers)
         return [Context(parts[index], parts[layers + index]) for index in range(layers)]
@@ -218,13 +221,13 @@ def dflash2_stage(spec: DFlash2Spec, target: TargetSpec, capacity: int) -> Stage
     slots = stage.input("slots", INT64, ("S",))
     attention = spec.attention
     cache_width = spec.num_layers * 2 * attention.num_kv_heads * attention.head_dim
-    cache_shape = ("N", capacity, cache_width)
+    cache_shape = ("N", 1, capacity, cache_width)
     cache = stage.input("dflash2.context_cache", FLOAT, cache_shape, role="cache")
 
     drafter = _Drafter(stage, spec, weights)
     tables = rope_tables(op, spec.rope, capacity)
     # Rejected rows need no projection: as many rows as the sequence with the most has.
-    features = op.Slice(features, [0], op.ReduceMax(valid, keepdims=1), [1])
+    features = ops.used_rows(op, features, valid, axis=1)
     context = ops.linear(op, features, weights.float32(f"{spec.prefix}fc.weight"))
     context = drafter.norm(context, f"{spec.prefix}hidden_norm.weight")
     context_rotation = _Rotation(*tables, row_positions(op, lengths, features))

@@ -73,8 +73,7 @@ def _copy_of_used(op: OpBuilder, caches: Caches, base: ir.Value, room: int) -> C
     A step that wrote to the cache itself would cost a copy of its whole capacity on onnxruntime, which updates in place
     only between a graph's input and its output.
     """
-    end = op.Add(op.ReduceMax(base, keepdims=1), room)
-    return Caches(*(op.Slice(cache, [0], end, [2]) for cache in caches))
+    return Caches(*(ops.used_rows(op, cache, base, axis=2, room=room) for cache in caches))
 
 
 def _step(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 from onnxscript import OpBuilder
 
-from dfc.compiler.checkpoint.spec import AttentionSpec, TargetSpec
+from dfc.compiler.checkpoint.spec import TargetSpec
 from dfc.compiler.export import ops
 from dfc.compiler.export.stage import StageBuilder
 from dfc.compiler.export.weights import Weights
@@ -101,11 +101,15 @@ def _gated_attention(
 ) -> tuple[ir.Value, Caches]:
     """Full attention whose output is multiplied by a sigmoid gate; the gate comes out of the query projection."""
     attention, epsilon = spec.attention, spec.rms_norm_eps
-    query_weight, gate_weight = _split_query_and_gate(op, weights.float32(f"{prefix}.q_proj.weight"), attention)
-    query = ops.linear(op, x, query_weight)
+    query, gate = ops.query_and_gate(
+        op,
+        x,
+        weights.float32(f"{prefix}.q_proj.weight"),
+        num_heads=attention.num_heads,
+        head_dim=attention.head_dim,
+    )
     key = ops.linear(op, x, weights.float32(f"{prefix}.k_proj.weight"))
     value = ops.linear(op, x, weights.float32(f"{prefix}.v_proj.weight"))
-    gate = ops.linear(op, x, gate_weight)
     query_norm, key_norm = (one_plus(op, weights.float32(f"{prefix}.{name}_norm.weight")) for name in ("q", "k"))
     attended, *updated = ops.cached_attention(
         op,
@@ -123,14 +127,6 @@ def _gated_attention(
     )
     mixed = ops.linear(op, op.Mul(attended, op.Sigmoid(gate)), weights.float32(f"{prefix}.o_proj.weight"))
     return mixed, Caches(*updated)
-
-
-def _split_query_and_gate(op: OpBuilder, weight: ir.Value, attention: AttentionSpec) -> tuple[ir.Value, ir.Value]:
-    """Take apart [heads * 2 * head_dim, H], where each head's query rows stand before its gate rows."""
-    by_head = op.Reshape(weight, [attention.num_heads, 2, attention.head_dim, -1])
-    halves = (op.Gather(by_head, half, axis=1) for half in (0, 1))
-    query, gate = (op.Reshape(half, [attention.num_heads * attention.head_dim, -1]) for half in halves)
-    return query, gate
 
 
 def _cache_update(before: ir.Value, after: ir.Value, spec: TargetSpec, rows: Rows) -> StateUpdate:
