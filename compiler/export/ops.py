@@ -83,6 +83,7 @@ def block_attention(
     *,
     num_heads: int,
     num_kv_heads: int,
+    head_dim: int,
     causal: bool,
     window: int | None,
 ) -> ir.Value:
@@ -103,6 +104,7 @@ def block_attention(
         starts,
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
+        head_dim=head_dim,
         causal=int(causal),
         window=window or 0,
         _domain=DFC_DOMAIN,

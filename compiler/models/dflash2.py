@@ -167,6 +167,7 @@ class _Drafter:
             block.starts,
             num_heads=attention.num_heads,
             num_kv_heads=attention.num_kv_heads,
+            head_dim=attention.head_dim,
             causal=self._spec.causal[index],
             window=self._spec.sliding_windows[index],
         )

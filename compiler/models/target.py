@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import onnx_ir as ir
+from onnxscript import OpBuilder
 
 from dfc.compiler.checkpoint.spec import TargetSpec
 from dfc.compiler.export import ops
@@ -10,7 +14,7 @@ from dfc.compiler.export.stage import StageBuilder, StageGraph
 from dfc.compiler.export.weights import Weights
 from dfc.compiler.models import qwen3_5
 from dfc.compiler.models.layers import FLOAT, INT64, take_rows
-from dfc.compiler.models.trunk import Committed, Rows
+from dfc.compiler.models.trunk import Committed, Rows, Trunk
 from dfc.compiler.models.verification import judge
 
 WEIGHTS_FOLDER = "target"
@@ -20,31 +24,45 @@ FAMILIES = {"qwen3_5": qwen3_5.run_trunk}
 
 @dataclass(frozen=True)
 class TargetOptions:
-    """Cache rows per sequence, most rows of a round, and what the artifact's drafters read from a verified block."""
+    """Cache rows per sequence, most rows of a round, and what the artifact's drafters read from a verified block.
+
+    ``padded``: calls may carry rows behind a prompt's last ones, because the backend's engines have static shapes.
+    """
 
     capacity: int
     round_rows: int = 1
+    padded: bool = False
     hidden_output: bool = False
     feature_layers: tuple[int, ...] = ()
 
 
 def advance_stage(spec: TargetSpec, options: TargetOptions) -> StageGraph:
-    """Build `target_advance`: all T rows of every sequence are committed, `tokens` [N] is the choice after the last.
+    """Build `target_advance`: all T rows of every sequence are committed, `anchor` [N] is the choice after the last.
 
-    Plain decoding needs no more: no acceptance, and no second look at the states.
+    Plain decoding needs no more: no acceptance, and no second look at the states. A padded stage has one more input,
+    `valid` [N], the rows that are committed.
     """
     stage = StageBuilder("target_advance", "target")
     op = stage.op
     weights = Weights(stage, spec.tensors, WEIGHTS_FOLDER)
     input_ids = stage.input("input_ids", INT64, ("N", "T"))
     lengths = stage.input("lengths", INT64, ("N",))
-    valid = op.Expand(op.Shape(input_ids, start=1, end=2), op.Shape(lengths))
+    if options.padded:
+        valid = stage.input("valid", INT64, ("N",))
+    else:
+        valid = op.Expand(op.Shape(input_ids, start=1, end=2), op.Shape(lengths))
     rows = Rows(input_ids, lengths, valid, options.capacity)
     trunk = FAMILIES[spec.family](stage, weights, spec, rows)
-    logits = ops.linear(op, op.Gather(trunk.hidden, -1, axis=1), weights.float32(spec.head))
+    if options.padded:
+        last = op.Squeeze(take_rows(op, trunk.hidden, op.Unsqueeze(op.Sub(valid, 1), [1])), [1])
+        committed = _first_rows(op, input_ids, valid)
+        after = [state.after(committed) for state in trunk.states]
+    else:
+        last = op.Gather(trunk.hidden, -1, axis=1)
+        after = [state.after_all for state in trunk.states]
+    logits = ops.linear(op, last, weights.float32(spec.head))
     stage.output("anchor", op.ArgMax(logits, axis=-1, keepdims=0), INT64, ("N",))
-    for state in trunk.states:
-        stage.output(f"next.{state.name}", state.after_all, FLOAT, state.shape, state.role, alias=state.name)
+    _state_outputs(stage, trunk, after)
     return stage.finish()
 
 
@@ -78,9 +96,18 @@ def verify_stage(spec: TargetSpec, options: TargetOptions) -> StageGraph:
     if options.feature_layers:
         features = op.Concat(*(trunk.layer_outputs[layer] for layer in options.feature_layers), axis=-1)
         stage.output("features", features, FLOAT, ("N", "T", len(options.feature_layers) * spec.hidden_size))
-    count = op.Squeeze(op.Shape(input_ids, start=1, end=2), [0])
-    before_end = op.Less(op.Range(0, count, 1), op.Unsqueeze(verdict.committed, [1]))
-    committed = Committed(verdict.committed, op.Unsqueeze(before_end, [2]))
-    for state in trunk.states:
-        stage.output(f"next.{state.name}", state.after(committed), FLOAT, state.shape, state.role, alias=state.name)
+    committed = _first_rows(op, input_ids, verdict.committed)
+    _state_outputs(stage, trunk, [state.after(committed) for state in trunk.states])
     return stage.finish(options.round_rows)
+
+
+def _first_rows(op: OpBuilder, input_ids: ir.Value, counts: ir.Value) -> Committed:
+    """Return the first `counts` [N] rows of input_ids [N, T] as the committed ones."""
+    count = op.Squeeze(op.Shape(input_ids, start=1, end=2), [0])
+    before_end = op.Less(op.Range(0, count, 1), op.Unsqueeze(counts, [1]))
+    return Committed(counts, op.Unsqueeze(before_end, [2]))
+
+
+def _state_outputs(stage: StageBuilder, trunk: Trunk, after: Sequence[ir.Value]) -> None:
+    for state, value in zip(trunk.states, after, strict=True):
+        stage.output(f"next.{state.name}", value, FLOAT, state.shape, state.role, alias=state.name)

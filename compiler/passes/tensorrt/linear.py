@@ -1,0 +1,40 @@
+"""`Linear` and `QueryAndGate` become products with the weight as the checkpoint stores it.
+
+The weight is an engine input (`weight_inputs`), so nothing may be computed from it in a call: the transposition is part
+of the product, and a woven weight's result is taken apart instead of the weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+from onnxscript import OpBuilder
+
+from dfc.compiler.passes.tensorrt.precision import BFLOAT16, FLOAT, cast
+
+
+def lower_linear(op: OpBuilder, node: ir.Node) -> Sequence[ir.Value]:
+    """Return ``x @ weight.T`` (+ bias) in float32."""
+    x, weight, *bias = node.inputs
+    result = _linear(op, x, weight)
+    return [op.Add(result, cast(op, bias[0], FLOAT)) if bias else result]
+
+
+def lower_query_and_gate(op: OpBuilder, node: ir.Node) -> Sequence[ir.Value]:
+    """Return the query and the gate."""
+    x, weight = node.inputs
+    num_heads, head_dim = (node.attributes[name].as_int() for name in ("num_heads", "head_dim"))
+    woven = op.Reshape(_linear(op, x, weight), [0, 0, num_heads, 2 * head_dim])
+    halves = op.Split(woven, num_outputs=2, axis=-1, _outputs=2)
+    return [op.Reshape(half, [0, 0, num_heads * head_dim]) for half in halves]
+
+
+def _linear(op: OpBuilder, x: ir.Value | None, weight: ir.Value | None) -> ir.Value:
+    assert weight is not None
+    # The graph asks for float32 weights; the product takes the stored ones below that cast.
+    cast_node = weight.producer()
+    stored = cast_node.inputs[0] if cast_node is not None and cast_node.op_type == "Cast" else weight
+    result = op.MatMul(cast(op, x, BFLOAT16), op.Transpose(cast(op, stored, BFLOAT16), perm=[1, 0]))
+    result.dtype = BFLOAT16
+    return cast(op, result, FLOAT)
