@@ -16,6 +16,8 @@ from dfc.artifacts.manifest import (
     Role,
     Stage,
     Tensor,
+    Weight,
+    WeightPart,
 )
 from dfc.artifacts.reader import Artifact, open_artifact, verify
 from dfc.artifacts.writer import ArtifactWriter, check_replaceable
@@ -38,6 +40,8 @@ __all__ = [
     "Role",
     "Stage",
     "Tensor",
+    "Weight",
+    "WeightPart",
     "check_replaceable",
     "open_artifact",
     "verify",

@@ -81,14 +81,35 @@ class Tensor(_Frozen):
     role: Role
 
 
+class WeightPart(_Frozen):
+    """Bytes of one tensor in a file of the artifact; they are converted when `dtype` is not the weight's."""
+
+    file: RelativePath
+    offset: int = Field(ge=0)
+    length: int = Field(ge=0)
+    dtype: str = Field(min_length=1)
+
+
+class Weight(_Frozen):
+    """What an engine of static shape reads as an input: parts that lie one behind the other."""
+
+    dtype: str = Field(min_length=1)
+    shape: tuple[int, ...]
+    parts: tuple[WeightPart, ...]
+
+
 class Engine(_Frozen):
-    """One compiled form of a stage, for one backend and precision."""
+    """One compiled form of a stage, for one backend and precision.
+
+    `sizes` are the symbolic dimensions of the stage that are fixed in it, and `context`, the cache rows it looks at.
+    """
 
     path: RelativePath
     precision: Precision
     library: str
     library_version: str
     compute_capabilities: tuple[str, ...] = ()
+    sizes: dict[str, int] = {}
     options: Options = {}
 
 
@@ -141,6 +162,7 @@ class Manifest(_Frozen):
     backends: tuple[str, ...]
     components: dict[ComponentName, Component]
     stages: dict[str, Stage]
+    weights: dict[str, Weight] = {}
     files: dict[RelativePath, File] = {}
     calibration: dict[str, float] = {}
     build: Build = Build()
@@ -156,6 +178,10 @@ class Manifest(_Frozen):
                 for engine in engines:
                     if self.files and engine.path not in self.files:
                         raise ValueError(f"stage {name} names the engine {engine.path}, which is not listed in files")
+        for name, weight in self.weights.items():
+            for part in weight.parts:
+                if self.files and part.file not in self.files:
+                    raise ValueError(f"weight {name} lies in {part.file}, which is not listed in files")
         return self
 
     def _has_engines(self) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
@@ -17,25 +17,35 @@ from dfc.artifacts import (
     Manifest,
     Model,
     Stage,
+    Weight,
+    WeightPart,
     check_replaceable,
 )
 from dfc.compiler.checkpoint import TargetSpec, TensorLocation, load_target
-from dfc.compiler.engines import BACKENDS, Backend
+from dfc.compiler.engines import BACKENDS
+from dfc.compiler.engines.backend import Backend, EngineOptions, EngineRequest, Report
+from dfc.compiler.engines.shapes import padded_capacity
 from dfc.compiler.errors import BuildError
-from dfc.compiler.export.stage import StageGraph
+from dfc.compiler.export.stage import StageGraph, dtype_name
 from dfc.compiler.models import mtp, target
 from dfc.compiler.models.drafter import DrafterBuild
 from dfc.compiler.models.drafters import load_drafter
 from dfc.compiler.models.target import TargetOptions, advance_stage, verify_stage
+from dfc.compiler.passes.tensorrt.weight_inputs import WeightInput
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 DEFAULT_MAX_CONTEXT = 32_768
 """Caches and rotary tables are sized for the context, so the default stops here for models that could go further."""
 
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
+FLAGS = {
+    "compute_capabilities": "--compute-capability",
+    "workspace": "--workspace",
+    "optimization_level": "--opt-level",
+}
+"""The flag of each engine option, for messages."""
 
-Report = Callable[[str], None]
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,7 @@ class BuildRequest:
     dtype: Dtype = "auto"
     max_context: int | None = None
     draft_tokens: int | None = None
+    options: EngineOptions = field(default_factory=EngineOptions)
     force: bool = False
 
 
@@ -68,8 +79,9 @@ class BuildPlan:
 
     @property
     def capacity(self) -> int:
-        """Cache rows a sequence: the last round may reach past the context by its drafts."""
-        return self.max_context + self.round_rows
+        """Cache rows a sequence: the last round may reach past the context by its drafts, padding by a chunk."""
+        rows = self.max_context + self.round_rows
+        return padded_capacity(rows) if self.backend.prompt_rows else rows
 
 
 def build_artifact(request: BuildRequest, report: Report = lambda line: None) -> Manifest:
@@ -84,9 +96,9 @@ def build_artifact(request: BuildRequest, report: Report = lambda line: None) ->
     plan = plan_build(request)
     with ArtifactWriter(request.output, force=request.force) as writer:
         stages: dict[str, Stage] = {}
+        weights: dict[str, Weight] = {}
         for stage in _stage_graphs(plan):
-            report(f"stage {stage.name}")
-            stages[stage.name] = _write_stage(writer, stage, request.backend, plan.backend)
+            stages[stage.name] = _write_stage(writer, stage, request, plan, weights, report)
         report("weights")
         _add_weights(writer, target.WEIGHTS_FOLDER, plan.target.tensors)
         for drafter in plan.drafters:
@@ -96,7 +108,7 @@ def build_artifact(request: BuildRequest, report: Report = lambda line: None) ->
             if file.is_file():
                 writer.add_bytes(f"tokenizer/{name}", file.read_bytes())
         report("manifest")
-        return writer.commit(_manifest(request, plan, stages))
+        return writer.commit(_manifest(request, plan, stages, weights))
 
 
 def plan_build(request: BuildRequest) -> BuildPlan:
@@ -106,11 +118,16 @@ def plan_build(request: BuildRequest) -> BuildPlan:
         CheckpointError: a checkpoint is damaged, cannot be built, or the drafter does not go with the target.
         BuildError: an option does not fit.
     """
-    if request.dtype not in ("auto", "float32"):
+    backend = BACKENDS[request.backend]
+    if request.dtype not in ("auto", backend.precision):
         raise BuildError(
-            f"--dtype {request.dtype} is not possible with --backend {request.backend}, which computes in float32 from"
-            " the weights as stored; leave it out or give float32"
+            f"--dtype {request.dtype} is not possible with --backend {request.backend}, which computes in"
+            f" {backend.precision} from the weights as stored; leave it out or give {backend.precision}"
         )
+    for option, value in vars(request.options).items():
+        if value not in (None, ()) and option not in backend.supports:
+            flag = FLAGS[option]
+            raise BuildError(f"{flag} means nothing to --backend {request.backend}; leave it out")
     spec = load_target(request.target)
     limit = spec.max_position_embeddings
     max_context = request.max_context or min(limit, DEFAULT_MAX_CONTEXT)
@@ -118,14 +135,14 @@ def plan_build(request: BuildRequest) -> BuildPlan:
         raise BuildError(
             f"--max-context {max_context} is more than the target's max_position_embeddings {limit}; give at most that"
         )
-    drafters = _find_drafters(request, spec)
+    drafters = _find_drafters(request, spec, one_stage=bool(backend.prompt_rows))
     if request.draft_tokens is not None and not drafters:
         raise BuildError(f"--draft-tokens needs a drafter: {spec.directory} has no MTP head and no --draft is given")
-    return BuildPlan(spec, drafters, BACKENDS[request.backend], max_context)
+    return BuildPlan(spec, drafters, backend, max_context)
 
 
-def _find_drafters(request: BuildRequest, spec: TargetSpec) -> tuple[DrafterBuild, ...]:
-    head = mtp.find_drafter(spec, request.draft_tokens)
+def _find_drafters(request: BuildRequest, spec: TargetSpec, *, one_stage: bool) -> tuple[DrafterBuild, ...]:
+    head = mtp.find_drafter(spec, request.draft_tokens, one_stage=one_stage)
     found = [] if head is None else [head]
     for directory in request.drafts:
         drafter = load_drafter(directory, spec, request.draft_tokens)
@@ -142,6 +159,7 @@ def _stage_graphs(plan: BuildPlan) -> Iterator[StageGraph]:
     options = TargetOptions(
         capacity=plan.capacity,
         round_rows=plan.round_rows,
+        padded=bool(plan.backend.prompt_rows),
         hidden_output=any(drafter.reads_hidden for drafter in plan.drafters),
         feature_layers=tuple(layer for drafter in plan.drafters for layer in drafter.feature_layers),
     )
@@ -152,13 +170,49 @@ def _stage_graphs(plan: BuildPlan) -> Iterator[StageGraph]:
         yield from drafter.stages(plan.capacity)
 
 
-def _write_stage(writer: ArtifactWriter, stage: StageGraph, backend_name: str, backend: Backend) -> Stage:
-    path = f"stages/{stage.name}/{backend_name}/{backend.file_name}"
-    writer.add_bytes(path, backend.compile_stage(stage))
-    engine = Engine(path=path, precision="float32", library=backend.library, library_version=backend.library_version)
+def _write_stage(
+    writer: ArtifactWriter,
+    stage: StageGraph,
+    request: BuildRequest,
+    plan: BuildPlan,
+    weights: dict[str, Weight],
+    report: Report,
+) -> Stage:
+    """Write a stage's engines and add the weights that they take as inputs to `weights`."""
+    engines = []
+    sizes = EngineRequest(plan.round_rows, plan.capacity, request.options)
+    for compiled in plan.backend.compile_stage(stage, sizes, report):
+        path = f"stages/{stage.name}/{request.backend}/{compiled.file_name}"
+        writer.add_bytes(path, compiled.data)
+        engine = Engine(
+            path=path,
+            precision=plan.backend.precision,
+            library=plan.backend.library,
+            library_version=plan.backend.library_version(),
+            compute_capabilities=request.options.compute_capabilities,
+            sizes=dict(compiled.sizes),
+        )
+        engines.append(engine)
+        weights.update((weight.name, _weight(weight)) for weight in compiled.weights)
     return Stage(
-        component=stage.component, inputs=stage.inputs, outputs=stage.outputs, engines={backend_name: (engine,)}
+        component=stage.component,
+        inputs=stage.inputs,
+        outputs=stage.outputs,
+        engines={request.backend: tuple(engines)},
     )
+
+
+def _weight(weight: WeightInput) -> Weight:
+    parts = tuple(
+        WeightPart(
+            file=f"weights/{part.location}",
+            offset=part.offset or 0,
+            length=part.length or part.nbytes,
+            dtype=dtype_name(part.dtype),
+        )
+        for part in weight.parts
+    )
+    return Weight(dtype=dtype_name(weight.dtype), shape=weight.shape, parts=parts)
 
 
 def _add_weights(writer: ArtifactWriter, folder: str, tensors: Mapping[str, TensorLocation]) -> None:
@@ -166,7 +220,7 @@ def _add_weights(writer: ArtifactWriter, folder: str, tensors: Mapping[str, Tens
         writer.add_file(f"weights/{folder}/{file.name}", file)
 
 
-def _manifest(request: BuildRequest, plan: BuildPlan, stages: dict[str, Stage]) -> Manifest:
+def _manifest(request: BuildRequest, plan: BuildPlan, stages: dict[str, Stage], weights: dict[str, Weight]) -> Manifest:
     spec = plan.target
     components: dict[ComponentName, Component] = {
         "target": Component(source=_name(spec.directory), parameters={"capacity": plan.capacity})
@@ -184,20 +238,28 @@ def _manifest(request: BuildRequest, plan: BuildPlan, stages: dict[str, Stage]) 
             eos_token_ids=spec.eos_token_ids,
             candidate_vocab_size=spec.candidate_vocab_size,
         ),
-        precision="float32",
+        precision=plan.backend.precision,
         backends=(request.backend,),
         components=components,
         stages=stages,
+        weights=weights,
         build=Build(
             options={
                 "backend": request.backend,
                 "dtype": request.dtype,
                 "max_context": str(plan.max_context),
                 "draft_tokens": str(request.draft_tokens or "default"),
+                **_engine_options(request.options),
             },
             tools={name: version(name) for name in ("dfc", "onnx", "onnx-ir", "onnxscript")},
         ),
     )
+
+
+def _engine_options(options: EngineOptions) -> dict[str, str]:
+    """Return the options that were given, as the manifest records them."""
+    given = {name: value for name, value in vars(options).items() if value not in (None, ())}
+    return {name: ",".join(value) if isinstance(value, tuple) else str(value) for name, value in given.items()}
 
 
 def _name(directory: Path) -> str:

@@ -1,5 +1,11 @@
-"""What stops a build besides the checkpoint and the artifact."""
+"""What makes a build impossible."""
+
+from collections.abc import Sequence
 
 
 class BuildError(Exception):
-    """The build cannot start or go on; the message is one sentence for the user."""
+    """The build cannot go on; the message is one sentence. `log` is what a library said on the way."""
+
+    def __init__(self, message: str, log: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.log = tuple(log)

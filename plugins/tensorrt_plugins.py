@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Sequence
 from typing import Any
@@ -38,6 +39,12 @@ def register_plugins(capability: str) -> None:
     """
     for operator in ("grouped_conv", "selector"):
         importlib.import_module(f"dfc.plugins.{operator}.plugin").register(capability)
+
+
+@functools.cache
+def register_once(capability: str) -> None:
+    """Register every plugin for a capability unless this process has done so."""
+    register_plugins(capability)
 
 
 def dtype(tensor: trtp.TensorDesc) -> str:

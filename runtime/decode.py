@@ -90,8 +90,8 @@ class SpeculativeDecoder:
     def step(self) -> Round:
         assert self._block is not None
         anchor = self._block.anchor
-        proposed = self._drafter.draft(self._block)
-        self._block = self._target.verify(anchor, proposed)
+        drafts = self._drafter.draft(self._block)
+        proposed, self._block = self._target.verify_drafted(anchor, drafts, self._drafter.draft_tokens)
         return Round(anchor, tuple(proposed), self._block.accepted, self._block.next_ids)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,14 +21,26 @@ class Buffer(Protocol):
         """Copy `values`, of the buffer's dtype and shape, into it."""
 
     def read(self) -> Array:
-        """Return the content on the host, valid until the next call that writes the buffer."""
+        """Wait for calls that write the buffer and return its content on the host, valid until the next such call."""
+
+    def clear(self) -> None:
+        """Set every element to zero."""
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Elements of `source` that go to `target` from element `offset` on, just before a call runs."""
+
+    source: Buffer
+    target: Buffer
+    offset: int = 0
 
 
 class Call(Protocol):
     """One launch of an engine on bound buffers."""
 
-    def run(self) -> None:
-        """Run to completion."""
+    def run(self, end: int) -> None:
+        """Launch; calls run in the order of their launches. `end` is the most cache rows in use after this one."""
 
 
 class Engine(Protocol):
@@ -37,11 +50,24 @@ class Engine(Protocol):
     def stage(self) -> Stage:
         """The tensors of the stage."""
 
-    def allocate(self, dtype: str, shape: tuple[int, ...]) -> Buffer:
-        """Return a zeroed buffer."""
+    def fit(self, **sizes: int) -> dict[str, int]:
+        """Return the sizes that a call must have to bring at least `sizes` (T rows, J judged, S slots).
 
-    def bind(self, buffers: Mapping[str, Buffer]) -> Call:
+        Rows behind those that count are padding: the stage's inputs say how many count.
+        """
+
+    def allocate(self, dtype: str, shape: tuple[int, ...]) -> Buffer:
+        """Return a zeroed buffer where the engine runs: for what stays there."""
+
+    def share(self, dtype: str, shape: tuple[int, ...]) -> Buffer:
+        """Return a zeroed buffer that the host reads or writes for every call: for a few numbers."""
+
+    def bind(self, buffers: Mapping[str, Buffer], copies: Sequence[Copy] = ()) -> Call:
         """Bind all inputs and the outputs wanted, by name, for one set of shapes."""
+
+
+OpenStage = Callable[[str], Engine]
+"""Loads a stage by name; engines that one such function loads may share buffers."""
 
 
 def integers(values: object) -> Array:

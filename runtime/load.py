@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dfc.artifacts import Artifact
 from dfc.runtime.decode import PREFILL_ROWS, Decoder, PlainDecoder, SpeculativeDecoder
-from dfc.runtime.engines import load_stage
+from dfc.runtime.engines import open_engines
 from dfc.runtime.plan import SpeculationPlan
 from dfc.runtime.target import AdvancingTarget, VerifyingTarget
 
@@ -21,9 +21,9 @@ def load_decoder(artifact: Artifact, plan: SpeculationPlan, backend: str, prefil
 
 
 def _assemble(artifact: Artifact, plan: SpeculationPlan, backend: str, prefill_rows: int) -> Decoder:
-    engine = load_stage(artifact, plan.target_stage, backend)
+    open_stage = open_engines(artifact, backend)
+    engine = open_stage(plan.target_stage)
     if plan.drafter is None:
         return PlainDecoder(AdvancingTarget(engine), prefill_rows)
-    draft_engine = load_stage(artifact, plan.drafter.stage(plan.draft_tokens), backend)
-    drafter = plan.drafter.open(draft_engine, plan.draft_tokens)
+    drafter = plan.drafter.open(open_stage(plan.draft_stage), plan.draft_tokens)
     return SpeculativeDecoder(VerifyingTarget(engine), drafter, prefill_rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dfc.artifacts import Manifest
+from dfc.artifacts import Component, Manifest
 from dfc.runtime.drafters import KINDS
 from dfc.runtime.drafters.kind import DrafterKind
 from dfc.runtime.errors import RunError
@@ -32,11 +32,15 @@ class RunContext:
 
 @dataclass(frozen=True)
 class SpeculationPlan:
-    """What to load and run: a kind of drafter or none, never "auto"; `draft_tokens` is 0 without a drafter."""
+    """What to load and run: a kind of drafter or none, never "auto"; `draft_tokens` is 0 without a drafter.
+
+    ``draft_stage`` is the drafter's stage for that many tokens.
+    """
 
     drafter: DrafterKind | None
     draft_tokens: int
     reason: str
+    draft_stage: str = ""
 
     @property
     def speculation(self) -> str:
@@ -84,15 +88,22 @@ def resolve(request: SpeculationRequest, manifest: Manifest, context: RunContext
             " choose one it holds or build it again with that drafter"
         )
     kind = KINDS[chosen]
-    limits = kind.limits({str(name): component for name, component in manifest.components.items()}[chosen])
+    component = _component(kind, manifest)
+    assert component is not None
+    limits = kind.limits(component)
     draft_tokens = request.draft_tokens or limits.default
     if draft_tokens > limits.most:
         raise RunError(
             f"--draft-tokens {draft_tokens} is more than the {limits.most} that this artifact's {chosen} drafter takes"
         )
-    return SpeculationPlan(kind, draft_tokens, reason)
+    return SpeculationPlan(kind, draft_tokens, reason, kind.stage(component, draft_tokens))
 
 
 def _has(kind: DrafterKind, manifest: Manifest, context: RunContext) -> bool:
-    stage = manifest.stages.get(kind.stage(1))
-    return kind.name in manifest.components and stage is not None and context.backend in stage.engines
+    component = _component(kind, manifest)
+    stage = manifest.stages.get(kind.stage(component, 1)) if component is not None else None
+    return stage is not None and context.backend in stage.engines
+
+
+def _component(kind: DrafterKind, manifest: Manifest) -> Component | None:
+    return {str(name): component for name, component in manifest.components.items()}.get(kind.name)

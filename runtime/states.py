@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from dfc.artifacts import Tensor
 from dfc.runtime.engine import Buffer, Engine
 
@@ -50,7 +48,7 @@ class States:
         self.current = 0
         for pair in self._states.values():
             for buffer in pair:
-                buffer.write(np.zeros_like(buffer.read()))
+                buffer.clear()
 
     def snapshot(self) -> Mapping[str, Buffer]:
         """Return the current caches and states by input name."""

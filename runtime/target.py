@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dfc.runtime.engine import Array, Buffer, Call, Engine, integers
+from dfc.runtime.engine import Array, Buffer, Call, Copy, Engine, integers
 from dfc.runtime.states import States
 
 
@@ -35,8 +35,9 @@ class AdvancingTarget:
         self.length = 0
         self.states = States(engine, batch=1)
         self._engine = engine
-        self._lengths = engine.allocate("int64", (1,))
-        self._anchor = engine.allocate("int64", (1,))
+        self._lengths, self._valid, self._anchor = (engine.share("int64", (1,)) for _ in range(3))
+        # Only engines of static shape are told how many rows count: the others get no more.
+        self._padded = any(tensor.name == "valid" for tensor in engine.stage.inputs)
         self._calls: dict[int, tuple[Buffer, tuple[Call, ...]]] = {}
 
     def reset(self) -> None:
@@ -46,19 +47,23 @@ class AdvancingTarget:
 
     def advance(self, ids: Sequence[int]) -> int:
         """Commit tokens and return the target's next one."""
-        if len(ids) not in self._calls:
-            self._calls[len(ids)] = self._bind(len(ids))
-        input_ids, calls = self._calls[len(ids)]
-        input_ids.write(integers([ids]))
+        rows = self._engine.fit(T=len(ids))["T"]
+        if rows not in self._calls:
+            self._calls[rows] = self._bind(rows)
+        input_ids, calls = self._calls[rows]
+        input_ids.write(_padded(ids, rows))
         self._lengths.write(integers([self.length]))
-        calls[self.states.current].run()
+        self._valid.write(integers([len(ids)]))
+        calls[self.states.current].run(self.length + len(ids))
         self.states.swap()
         self.length += len(ids)
         return int(self._anchor.read()[0])
 
     def _bind(self, rows: int) -> tuple[Buffer, tuple[Call, ...]]:
-        input_ids = self._engine.allocate("int64", (1, rows))
+        input_ids = self._engine.share("int64", (1, rows))
         named = {"input_ids": input_ids, "lengths": self._lengths, "anchor": self._anchor}
+        if self._padded:
+            named["valid"] = self._valid
         calls = (self._engine.bind(named | self.states.bindings(current)) for current in self.states.alternatives)
         return input_ids, tuple(calls)
 
@@ -67,8 +72,8 @@ class AdvancingTarget:
 class _VerifyCalls:
     """Calls of one shape and the buffers that only they use."""
 
-    input_ids: Buffer
-    tokens: Buffer
+    rows: int
+    ids: Buffer
     hidden: Buffer | None
     features: Buffer | None
     calls: tuple[Call, ...]
@@ -82,12 +87,12 @@ class VerifyingTarget:
         self.states = States(engine, batch=1)
         self._engine = engine
         self._scalars = {
-            name: engine.allocate("int64", (1,)) for name in ("lengths", "forced", "valid", "accepted", "anchor")
+            name: engine.share("int64", (1,)) for name in ("lengths", "forced", "valid", "accepted", "anchor")
         }
         self._widths = {
             tensor.name: tensor.shape[-1] for tensor in engine.stage.outputs if tensor.name in ("hidden", "features")
         }
-        self._calls: dict[tuple[int, int], _VerifyCalls] = {}
+        self._calls: dict[tuple[int, int, Buffer | None], _VerifyCalls] = {}
 
     def reset(self) -> None:
         """Forget the sequence."""
@@ -96,45 +101,61 @@ class VerifyingTarget:
 
     def commit(self, ids: Sequence[int], following: int | None = None) -> Block:
         """Commit prompt tokens; `following` is the prompt token after them, None at the prompt's end."""
-        calls = self._run(ids, forced=len(ids))
+        calls = self._run(ids, forced=len(ids), valid=len(ids))
         anchor = int(self._scalars["anchor"].read()[0])
         self.length += len(ids)
         next_ids = (*ids[1:], anchor if following is None else following)
-        return Block(len(ids), len(ids), next_ids, next_ids[-1], 0, calls.hidden, calls.features)
+        return Block(calls.rows, len(ids), next_ids, next_ids[-1], 0, calls.hidden, calls.features)
 
     def verify(self, anchor: int, draft_tokens: Sequence[int]) -> Block:
         """Commit the anchor and the accepted drafts."""
-        calls = self._run((anchor, *draft_tokens), forced=1)
+        calls = self._run((anchor, *draft_tokens), forced=1, valid=1 + len(draft_tokens))
+        return self._judged(calls, draft_tokens)
+
+    def verify_drafted(self, anchor: int, drafts: Buffer, count: int) -> tuple[list[int], Block]:
+        """Commit the anchor and what is accepted of the first `count` drafts in [1, S]; return those drafts, too.
+
+        The drafts go from the drafter's call to this one without the host between them.
+        """
+        calls = self._run((anchor,), forced=1, valid=1 + count, drafts=drafts)
+        draft_tokens: list[int] = drafts.read()[0, :count].tolist()
+        return draft_tokens, self._judged(calls, draft_tokens)
+
+    def _judged(self, calls: _VerifyCalls, draft_tokens: Sequence[int]) -> Block:
         accepted = int(self._scalars["accepted"].read()[0])
         next_ids = (*draft_tokens[:accepted], int(self._scalars["anchor"].read()[0]))
         self.length += 1 + accepted
-        rows = 1 + len(draft_tokens)
-        return Block(rows, 1 + accepted, next_ids, next_ids[-1], accepted, calls.hidden, calls.features)
+        return Block(calls.rows, 1 + accepted, next_ids, next_ids[-1], accepted, calls.hidden, calls.features)
 
-    def _run(self, ids: Sequence[int], forced: int) -> _VerifyCalls:
-        shape = (len(ids), len(ids) - forced + 1)
+    def _run(self, ids: Sequence[int], forced: int, valid: int, drafts: Buffer | None = None) -> _VerifyCalls:
+        sizes = self._engine.fit(T=valid, J=valid - forced + 1)
+        shape = (sizes["T"], sizes["J"], drafts)
         if shape not in self._calls:
             self._calls[shape] = self._bind(*shape)
         calls = self._calls[shape]
-        calls.input_ids.write(integers([ids]))
-        for name, value in (("lengths", self.length), ("forced", forced), ("valid", len(ids))):
+        calls.ids.write(_padded(ids, calls.rows))
+        for name, value in (("lengths", self.length), ("forced", forced), ("valid", valid)):
             self._scalars[name].write(integers([value]))
-        calls.calls[self.states.current].run()
+        calls.calls[self.states.current].run(self.length + valid)
         self.states.swap()
         return calls
 
-    def _bind(self, rows: int, judged: int) -> _VerifyCalls:
+    def _bind(self, rows: int, judged: int, drafts: Buffer | None) -> _VerifyCalls:
         named = dict(self._scalars)
-        named["input_ids"] = self._engine.allocate("int64", (1, rows))
-        named["tokens"] = self._engine.allocate("int64", (1, judged))
-        named["judged"] = self._filled(np.arange(judged))
+        ids = named["input_ids"] = self._engine.share("int64", (1, rows))
+        copies = []
+        if drafts is not None:
+            named["input_ids"] = self._engine.allocate("int64", (1, rows))
+            copies = [Copy(ids, named["input_ids"]), Copy(drafts, named["input_ids"], 1)]
+        named["tokens"] = self._engine.share("int64", (1, judged))
+        named["judged"] = self._engine.share("int64", (judged,))
+        named["judged"].write(integers(np.arange(judged)))
         for name, width in self._widths.items():
             named[name] = self._engine.allocate("float32", (1, rows, int(width)))
-        calls = (self._engine.bind(named | self.states.bindings(current)) for current in self.states.alternatives)
-        hidden, features = named.get("hidden"), named.get("features")
-        return _VerifyCalls(named["input_ids"], named["tokens"], hidden, features, tuple(calls))
+        bindings = (named | self.states.bindings(current) for current in self.states.alternatives)
+        calls = tuple(self._engine.bind(binding, copies) for binding in bindings)
+        return _VerifyCalls(rows, ids, named.get("hidden"), named.get("features"), calls)
 
-    def _filled(self, values: Array) -> Buffer:
-        buffer = self._engine.allocate("int64", values.shape)
-        buffer.write(integers(values))
-        return buffer
+
+def _padded(ids: Sequence[int], rows: int) -> Array:
+    return integers([(*ids, *[0] * (rows - len(ids)))])

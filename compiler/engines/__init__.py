@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dfc.compiler.engines import onnxruntime, tensorrt, tensorrt_rtx
+from dfc.compiler.engines.backend import Backend
 
-from dfc.compiler.engines import onnxruntime
-from dfc.compiler.export.stage import StageGraph
-
-
-@dataclass(frozen=True)
-class Backend:
-    """How one backend's engines are made and what reads them."""
-
-    file_name: str
-    library: str
-    library_version: str
-    compile_stage: Callable[[StageGraph], bytes]
-
-
-BACKENDS = {"onnxruntime": Backend("model.onnx", "onnxruntime", ">=1.32", onnxruntime.compile_stage)}
+BACKENDS: dict[str, Backend] = {
+    "onnxruntime": onnxruntime.BACKEND,
+    "tensorrt-rtx": tensorrt_rtx.BACKEND,
+    "tensorrt": tensorrt.BACKEND,
+}

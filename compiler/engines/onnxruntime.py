@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import onnx_ir as ir
 
+from dfc.compiler.engines.backend import Backend, CompiledEngine, EngineRequest, Report
 from dfc.compiler.export.stage import DFC_DOMAIN, StageGraph
 from dfc.compiler.passes.lowering import Operator, Rule, lower, name_nodes, used_opsets
 from dfc.compiler.passes.merge_linears import merge_linears
@@ -45,7 +48,7 @@ ONE_ROW_RULES: dict[Operator, Rule] = {
 """What is faster where a call of a round has one row, as plain decoding has."""
 
 
-def compile_stage(stage: StageGraph) -> bytes:
+def compile_graph(stage: StageGraph) -> bytes:
     """Return the ONNX file of a stage, for `onnxruntime`; the stage's graph is used up.
 
     External data locations are relative to the artifact's ``weights`` directory.
@@ -60,3 +63,12 @@ def compile_stage(stage: StageGraph) -> bytes:
     name_nodes(model)
     data: bytes = ir.serde.serialize_model(model).SerializeToString(deterministic=True)
     return data
+
+
+def compile_stage(stage: StageGraph, request: EngineRequest, report: Report) -> Iterator[CompiledEngine]:
+    """Yield the one engine of a stage: it takes calls of any size."""
+    report(f"stage {stage.name}")
+    yield CompiledEngine("model.onnx", compile_graph(stage))
+
+
+BACKEND = Backend("onnxruntime", lambda: ">=1.32", "float32", compile_stage)

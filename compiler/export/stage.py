@@ -23,7 +23,8 @@ DFC_DOMAIN = "dfc"
 class StageGraph:
     """What one call of a stage takes and gives, and the graph that computes it.
 
-    ``round_rows`` is the most rows a decoding round gives it; calls with more are prompt chunks.
+    ``round_rows`` is the most rows a decoding round gives it; calls with more are prompt chunks. ``draft_tokens`` is
+    the most a drafter's stage returns.
     """
 
     name: str
@@ -32,6 +33,7 @@ class StageGraph:
     outputs: tuple[Tensor, ...]
     model: ir.Model
     round_rows: int = 1
+    draft_tokens: int = 0
 
 
 class StageBuilder:
@@ -55,7 +57,7 @@ class StageBuilder:
         """Declare a graph input; a string in `shape` is a dynamic dimension."""
         value = ir.val(name, dtype, tuple(shape))
         self._graph.inputs.append(value)
-        self._inputs.append(Tensor(name=name, dtype=_dtype_name(dtype), shape=tuple(shape), role=role))
+        self._inputs.append(Tensor(name=name, dtype=dtype_name(dtype), shape=tuple(shape), role=role))
         return value
 
     def output(
@@ -74,7 +76,7 @@ class StageBuilder:
         value.dtype = dtype
         value.shape = ir.Shape(tuple(shape))
         self._graph.outputs.append(value)
-        self._outputs.append(Tensor(name=name, dtype=_dtype_name(dtype), shape=tuple(shape), role=role, alias=alias))
+        self._outputs.append(Tensor(name=name, dtype=dtype_name(dtype), shape=tuple(shape), role=role, alias=alias))
 
     def weight(self, name: str, tensor: ir.ExternalTensor) -> ir.Value:
         """Register a weight whose bytes stay where they are."""
@@ -82,11 +84,13 @@ class StageBuilder:
         self._graph.register_initializer(value)
         return value
 
-    def finish(self, round_rows: int = 1) -> StageGraph:
-        """Return the finished stage; `round_rows` as in `StageGraph`."""
+    def finish(self, round_rows: int = 1, draft_tokens: int = 0) -> StageGraph:
+        """Return the finished stage; the arguments as in `StageGraph`."""
         model = ir.Model(self._graph, ir_version=IR_VERSION, producer_name="dfc")
-        return StageGraph(self._name, self._component, tuple(self._inputs), tuple(self._outputs), model, round_rows)
+        inputs, outputs = tuple(self._inputs), tuple(self._outputs)
+        return StageGraph(self._name, self._component, inputs, outputs, model, round_rows, draft_tokens)
 
 
-def _dtype_name(dtype: ir.DataType) -> str:
+def dtype_name(dtype: ir.DataType) -> str:
+    """Return a type's name as the manifest spells it."""
     return {ir.DataType.FLOAT: "float32"}.get(dtype, dtype.name.lower())

@@ -42,7 +42,7 @@ def load_drafter(directory: Path, target: TargetSpec, draft_tokens: int | None) 
     most = min(spec.block_size - 1, draft_tokens or spec.block_size)
 
     def stages(capacity: int) -> Iterator[StageGraph]:
-        yield dflash2_stage(spec, target, capacity)
+        yield dflash2_stage(spec, target, capacity, most)
 
     return DrafterBuild(
         component="dflash2",
@@ -204,13 +204,14 @@ class _Drafter:
         )
 
 
-def dflash2_stage(spec: DFlash2Spec, target: TargetSpec, capacity: int) -> StageGraph:
+def dflash2_stage(spec: DFlash2Spec, target: TargetSpec, capacity: int, draft_tokens: int | None = None) -> StageGraph:
     """Build `draft_dflash2`: append the context of newly committed rows, then draft one block.
 
     Inputs: `features` [N, T, F * H] of committed rows, `lengths` [N] context rows before them, `valid` [N] of the T
     rows that count, `anchor` [N] the committed token after them, `slots` [S] = 0 .. S - 1 the drafts wanted (1 <= S <
     block_size: the convolution's boundary follows the runtime block of 1 + S rows), and the context cache, which gets
-    the context's rows and never the block's. Output: `draft_tokens` [N, S].
+    the context's rows and never the block's. Output: `draft_tokens` [N, S]; the argument of that name is the
+    most anyone will ask for.
     """
     stage = StageBuilder("draft_dflash2", "dflash2")
     op = stage.op
@@ -247,7 +248,7 @@ def dflash2_stage(spec: DFlash2Spec, target: TargetSpec, capacity: int) -> Stage
     tokens = _select(op, spec, target, weights, target_weights, hidden, anchor)
     stage.output("draft_tokens", tokens, INT64, ("N", "S"))
     stage.output("next.dflash2.context_cache", updated, FLOAT, cache_shape, role="cache", alias="dflash2.context_cache")
-    return stage.finish()
+    return stage.finish(draft_tokens=draft_tokens or spec.block_size - 1)
 
 
 def _block_ids(op: OpBuilder, anchor: ir.Value, slots: ir.Value, mask_token_id: int) -> ir.Value:

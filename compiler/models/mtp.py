@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 from onnxscript import OpBuilder
 
+from dfc.artifacts import Parameter
 from dfc.compiler.checkpoint.spec import TargetSpec
 from dfc.compiler.export import ops
 from dfc.compiler.export.stage import StageBuilder, StageGraph
@@ -20,18 +21,26 @@ from dfc.compiler.models.target import WEIGHTS_FOLDER
 DEFAULT_DRAFT_TOKENS = 7
 """Most drafts of a round when the user does not say: each number has a small graph of its own."""
 
+DEFAULT_STATIC_DRAFT_TOKENS = 3
+"""The same where one graph serves all numbers, and always takes the time of the longest."""
 
-def find_drafter(spec: TargetSpec, draft_tokens: int | None) -> DrafterBuild | None:
-    """Return the head of the target's checkpoint as a drafter, if it has one."""
+
+def find_drafter(spec: TargetSpec, draft_tokens: int | None, *, one_stage: bool = False) -> DrafterBuild | None:
+    """Return the head of the target's checkpoint as a drafter, if it has one.
+
+    ``one_stage``: build the longest stage only, for a backend where a stage costs much.
+    """
     if spec.mtp is None:
         return None
-    most = draft_tokens or DEFAULT_DRAFT_TOKENS
+    most = draft_tokens or (DEFAULT_STATIC_DRAFT_TOKENS if one_stage else DEFAULT_DRAFT_TOKENS)
+    lengths = (most,) if one_stage else tuple(range(1, most + 1))
 
     def stages(capacity: int) -> Iterator[StageGraph]:
-        for count in range(1, most + 1):
+        for count in lengths:
             yield mtp_stage(spec, capacity, count)
 
-    return DrafterBuild("mtp", spec.directory, most, stages, reads_hidden=True, parameters={"draft_tokens": most})
+    parameters: dict[str, Parameter] = {"draft_tokens": most, "stages": lengths}
+    return DrafterBuild("mtp", spec.directory, most, stages, reads_hidden=True, parameters=parameters)
 
 
 def mtp_stage(spec: TargetSpec, capacity: int, draft_tokens: int) -> StageGraph:
@@ -64,7 +73,7 @@ def mtp_stage(spec: TargetSpec, capacity: int, draft_tokens: int) -> StageGraph:
 
     stage.output("draft_tokens", op.Concat(*drafts, axis=1), INT64, ("N", draft_tokens))
     cache_outputs(stage, spec.attention, capacity, [before], [caches])
-    return stage.finish()
+    return stage.finish(draft_tokens=draft_tokens)
 
 
 def _copy_of_used(op: OpBuilder, caches: Caches, base: ir.Value, room: int) -> Caches:

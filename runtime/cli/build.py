@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Artifact directory to write.")
 @click.option(
     "--backend",
-    type=click.Choice(["onnxruntime"]),
+    type=click.Choice(["onnxruntime", "tensorrt-rtx", "tensorrt"]),
     default="onnxruntime",
     show_default=True,
     help="Library the engines are for.",
@@ -45,6 +46,13 @@ DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
     type=click.IntRange(min=1),
     help="Most tokens drafted in a round.  [default: 7 for MTP, the drafter's block for DFlash2]",
 )
+@click.option(
+    "--compute-capability",
+    "compute_capabilities",
+    help="GPUs to build for, such as 8.9,12.0.  [default: all that the backend's library knows]",
+)
+@click.option("--workspace", type=click.IntRange(min=1), help="Megabytes of scratch memory an engine may plan with.")
+@click.option("--opt-level", type=click.IntRange(0, 5), help="Builder's effort.  [default: the library's]")
 @click.option("--force", is_flag=True, help="Replace an artifact that is already there.")
 @debug_option
 def build(
@@ -55,6 +63,9 @@ def build(
     dtype: Dtype,
     max_context: int | None,
     draft_tokens: int | None,
+    compute_capabilities: str | None,
+    workspace: int | None,
+    opt_level: int | None,
     force: bool,
 ) -> None:
     """Build an artifact from the Hugging Face checkpoint directory TARGET and its drafters.
@@ -67,10 +78,13 @@ def build(
     try:
         from dfc.compiler.build import BuildRequest, build_artifact
         from dfc.compiler.checkpoint import CheckpointError
+        from dfc.compiler.engines.backend import EngineOptions
         from dfc.compiler.errors import BuildError
     except ImportError as error:
         raise click.ClickException(f"building needs {error.name}; install dfc with the extra 'build'") from error
-    request = BuildRequest(target, drafts, output, backend, dtype, max_context, draft_tokens, force)
+    capabilities = tuple(part.strip() for part in (compute_capabilities or "").split(",") if part.strip())
+    options = EngineOptions(capabilities, None if workspace is None else workspace << 20, opt_level)
+    request = BuildRequest(target, drafts, output, backend, dtype, max_context, draft_tokens, options, force)
     console = Console(stderr=True, highlight=False)
     try:
         if console.is_terminal:
@@ -78,8 +92,19 @@ def build(
                 manifest = build_artifact(request, status.update)
         else:
             manifest = build_artifact(request, lambda line: console.print(line, soft_wrap=True))
-    except (ArtifactError, BuildError, CheckpointError) as error:
+    except BuildError as error:
+        raise click.ClickException(f"{error}{_keep_log(error.log, output)}") from error
+    except (ArtifactError, CheckpointError) as error:
         raise click.ClickException(str(error)) from error
     size = sum(file.size for file in manifest.files.values())
     holds = ", ".join(manifest.components)
     console.print(f"built {output}: {holds}; {len(manifest.stages)} stages, {size / 1e6:.1f} MB", soft_wrap=True)
+
+
+def _keep_log(log: Sequence[str], output: Path) -> str:
+    """Write what a library said beside the output and return the words that say so; nothing without a log."""
+    if not log:
+        return ""
+    file = output.with_name(f"{output.name}.build.log")
+    file.write_text("\n".join(log) + "\n", encoding="utf-8")
+    return f"; the library's log is in {file}"

@@ -24,10 +24,10 @@ class DFlash2Drafter:
 
     def __init__(self, engine: Engine, draft_tokens: int) -> None:
         self._engine = engine
-        self._slots = draft_tokens
+        self.draft_tokens = draft_tokens
         self._length = 0
         self._states = States(engine, batch=1)
-        self._scalars = {name: engine.allocate("int64", (1,)) for name in ("lengths", "valid", "anchor")}
+        self._scalars = {name: engine.share("int64", (1,)) for name in ("lengths", "valid", "anchor")}
         self._calls: dict[tuple[Buffer, int], _Bound] = {}
 
     def reset(self) -> None:
@@ -39,26 +39,26 @@ class DFlash2Drafter:
         """Append context; the graph always drafts, so it is asked for the smallest block."""
         self._run(block, slots=1)
 
-    def draft(self, block: Block) -> list[int]:
+    def draft(self, block: Block) -> Buffer:
         """Append context and return the drafts."""
-        drafts: list[int] = self._run(block, self._slots).read()[0].tolist()
-        return drafts
+        return self._run(block, self.draft_tokens)
 
     def _run(self, block: Block, slots: int) -> Buffer:
         assert block.features is not None
+        slots = self._engine.fit(T=block.rows, S=slots)["S"]
         key = (block.features, slots)
         if key not in self._calls:
             self._calls[key] = self._bind(block.features, slots)
         bound = self._calls[key]
         for name, value in (("lengths", self._length), ("valid", block.count), ("anchor", block.anchor)):
             self._scalars[name].write(integers([value]))
-        bound.call.run()
         self._length += block.count
+        bound.call.run(self._length)
         return bound.draft_tokens
 
     def _bind(self, features: Buffer, slots: int) -> _Bound:
-        draft_tokens = self._engine.allocate("int64", (1, slots))
-        wanted = self._engine.allocate("int64", (slots,))
+        draft_tokens = self._engine.share("int64", (1, slots))
+        wanted = self._engine.share("int64", (slots,))
         wanted.write(integers(np.arange(slots)))
         named = self._scalars | {"features": features, "slots": wanted, "draft_tokens": draft_tokens}
         return _Bound(draft_tokens, self._engine.bind(named | self._states.bindings(0)))
@@ -69,4 +69,4 @@ def _limits(component: Component) -> Limits:
     return Limits(default=most, most=most)
 
 
-KIND = DrafterKind("dflash2", 1, _limits, lambda draft_tokens: "draft_dflash2", DFlash2Drafter)
+KIND = DrafterKind("dflash2", 1, _limits, lambda component, draft_tokens: "draft_dflash2", DFlash2Drafter)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dfc.artifacts import Component
-from dfc.runtime.engine import Engine
+from dfc.runtime.engine import Buffer, Engine
 from dfc.runtime.errors import RunError
 from dfc.runtime.target import Block
 
@@ -15,14 +15,19 @@ from dfc.runtime.target import Block
 class Drafter(Protocol):
     """One sequence's drafter."""
 
+    draft_tokens: int
+
     def reset(self) -> None:
         """Forget the sequence."""
 
     def follow(self, block: Block) -> None:
         """Take in committed rows without drafting: a prompt chunk that is not the last."""
 
-    def draft(self, block: Block) -> list[int]:
-        """Take in committed rows and return the tokens proposed after the block's anchor."""
+    def draft(self, block: Block) -> Buffer:
+        """Take in committed rows and return a buffer [1, S] whose first `draft_tokens` are proposed after the anchor.
+
+        The call may still run when this returns: reading the buffer waits for it.
+        """
 
 
 @dataclass(frozen=True)
@@ -37,13 +42,14 @@ class Limits:
 class DrafterKind:
     """A kind of drafter. `auto` takes the one of the lowest ``rank`` that the artifact holds.
 
-    ``stage`` names the stage that drafts a number of tokens; ``open`` makes a drafter from that stage's engine.
+    ``stage`` names the stage of a component that drafts a number of tokens,
+    ``open`` makes a drafter from that stage's engine.
     """
 
     name: str
     rank: int
     limits: Callable[[Component], Limits]
-    stage: Callable[[int], str]
+    stage: Callable[[Component, int], str]
     open: Callable[[Engine, int], Drafter]
 
 

@@ -24,9 +24,11 @@ class MTPDrafter:
         self._engine = engine
         self._length = 0
         self._states = States(engine, batch=1)
-        self._lengths = engine.allocate("int64", (1,))
-        self._valid = engine.allocate("int64", (1,))
-        self._draft_tokens = engine.allocate("int64", (1, draft_tokens))
+        self.draft_tokens = draft_tokens
+        self._lengths, self._valid = (engine.share("int64", (1,)) for _ in range(2))
+        # The stage may draft more: its first ones are those that a shorter stage would draft.
+        self._drafts_of_stage = _last_dimension(engine, "draft_tokens")
+        self._drafts = engine.share("int64", (1, self._drafts_of_stage))
         self._calls: dict[Buffer, _Bound] = {}
 
     def reset(self) -> None:
@@ -38,11 +40,10 @@ class MTPDrafter:
         """Replay the rows; what the graph drafts after them is not read."""
         self._run(block)
 
-    def draft(self, block: Block) -> list[int]:
+    def draft(self, block: Block) -> Buffer:
         """Replay the rows and return the drafts."""
         self._run(block)
-        drafts: list[int] = self._draft_tokens.read()[0].tolist()
-        return drafts
+        return self._drafts
 
     def _run(self, block: Block) -> None:
         assert block.hidden is not None
@@ -53,17 +54,17 @@ class MTPDrafter:
         bound.next_ids.write(integers([(*block.next_ids, *[0] * (block.rows - block.count))]))
         self._lengths.write(integers([self._length]))
         self._valid.write(integers([block.count]))
-        bound.call.run()
         self._length += block.count
+        bound.call.run(self._length + self._drafts_of_stage)
 
     def _bind(self, rows: int, hidden: Buffer) -> _Bound:
-        next_ids = self._engine.allocate("int64", (1, rows))
+        next_ids = self._engine.share("int64", (1, rows))
         named = {
             "next_ids": next_ids,
             "hidden": hidden,
             "lengths": self._lengths,
             "valid": self._valid,
-            "draft_tokens": self._draft_tokens,
+            "draft_tokens": self._drafts,
         }
         return _Bound(next_ids, self._engine.bind(named | self._states.bindings(0)))
 
@@ -77,4 +78,16 @@ def _limits(component: Component) -> Limits:
     return Limits(default=min(DEFAULT_DRAFT_TOKENS, most), most=most)
 
 
-KIND = DrafterKind("mtp", 2, _limits, lambda draft_tokens: f"draft_mtp_{draft_tokens}", MTPDrafter)
+def _stage(component: Component, draft_tokens: int) -> str:
+    """Return the shortest stage that drafts enough; an artifact of static engines has the longest only."""
+    built = component.parameters.get("stages")
+    lengths = built if isinstance(built, tuple) else (draft_tokens,)
+    return f"draft_mtp_{min((length for length in lengths if length >= draft_tokens), default=draft_tokens)}"
+
+
+def _last_dimension(engine: Engine, name: str) -> int:
+    (tensor,) = (tensor for tensor in engine.stage.outputs if tensor.name == name)
+    return int(tensor.shape[-1])
+
+
+KIND = DrafterKind("mtp", 2, _limits, _stage, MTPDrafter)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from dfc.artifacts import Artifact, Stage
-from dfc.runtime.engine import Array, Buffer, Call
+from dfc.runtime.engine import Array, Buffer, Call, Copy, OpenStage
 from dfc.runtime.errors import RunError
 
 BACKEND = "onnxruntime"
@@ -28,17 +28,25 @@ class HostBuffer:
     def read(self) -> Array:
         return self.array
 
+    def clear(self) -> None:
+        self.array.fill(0)
+
 
 class BoundCall:
     """A session with every tensor bound to a fixed buffer."""
 
-    def __init__(self, session: Any, binding: Any, buffers: tuple[HostBuffer, ...]) -> None:
+    def __init__(
+        self, session: Any, binding: Any, buffers: tuple[HostBuffer, ...], copies: tuple[tuple[Array, Array], ...]
+    ) -> None:
         self._session = session
         self._binding = binding
+        self._copies = copies
         # The binding holds addresses only; the arrays live as long as the call.
         self._buffers = buffers
 
-    def run(self) -> None:
+    def run(self, end: int) -> None:
+        for source, target in self._copies:
+            target[...] = source
         self._session.run_with_iobinding(self._binding)
 
 
@@ -54,10 +62,16 @@ class OnnxruntimeEngine:
     def stage(self) -> Stage:
         return self._stage
 
+    def fit(self, **sizes: int) -> dict[str, int]:
+        return sizes
+
     def allocate(self, dtype: str, shape: tuple[int, ...]) -> Buffer:
         return HostBuffer(np.zeros(shape, dtype=dtype))
 
-    def bind(self, buffers: Mapping[str, Buffer]) -> Call:
+    def share(self, dtype: str, shape: tuple[int, ...]) -> Buffer:
+        return self.allocate(dtype, shape)
+
+    def bind(self, buffers: Mapping[str, Buffer], copies: Sequence[Copy] = ()) -> Call:
         binding = self._session.io_binding()
         held = []
         for name, buffer in buffers.items():
@@ -66,7 +80,26 @@ class OnnxruntimeEngine:
             array = buffer.array
             bind = binding.bind_output if name in self._outputs else binding.bind_input
             bind(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
-        return BoundCall(self._session, binding, tuple(held))
+        return BoundCall(self._session, binding, tuple(held), tuple(_views(copy) for copy in copies))
+
+
+def _views(copy: Copy) -> tuple[Array, Array]:
+    """Return the elements that a copy reads and those it writes."""
+    source, target = copy.source, copy.target
+    assert isinstance(source, HostBuffer)
+    assert isinstance(target, HostBuffer)
+    written = target.array.reshape(-1)[copy.offset : copy.offset + source.array.size]
+    return source.array.reshape(-1)[: written.size], written
+
+
+def open_engines(artifact: Artifact) -> OpenStage:
+    """Return what loads this artifact's stages.
+
+    Raises:
+        RunError: onnxruntime is not installed.
+    """
+    library()
+    return lambda stage: load_engine(artifact, stage)
 
 
 def load_engine(artifact: Artifact, name: str) -> OnnxruntimeEngine:

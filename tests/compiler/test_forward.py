@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 from dfc.artifacts import Artifact
 from dfc.compiler.checkpoint import load_target
-from dfc.compiler.engines.onnxruntime import compile_stage
+from dfc.compiler.engines.onnxruntime import compile_graph
 from dfc.compiler.export import ops
 from dfc.compiler.export.stage import StageBuilder
 from dfc.compiler.export.weights import Weights
@@ -45,7 +45,7 @@ def logits_of(checkpoint: Path, weights_root: Path, ids: list[int]) -> Array:
     options = onnxruntime.SessionOptions()
     options.use_per_session_threads = False
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(weights_root))
-    session = onnxruntime.InferenceSession(compile_stage(finished), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(compile_graph(finished), options, providers=["CPUExecutionProvider"])
     feeds = {"input_ids": np.array([ids]), "lengths": np.array([0]), "valid": np.array([len(ids)])}
     for tensor in finished.inputs:
         if tensor.role != "input":

@@ -177,5 +177,5 @@ def _call(
     named["tokens"] = engine.allocate("int64", (len(rows), judged))
     named |= {name: engine.allocate("int64", (len(rows),)) for name in ("accepted", "anchor")}
     bound = named | states.bindings(0)
-    engine.bind(bound).run()
+    engine.bind(bound).run(0)
     return {name: buffer.read() for name, buffer in bound.items()}

@@ -40,8 +40,9 @@ def block_attention_rule(shape: EngineShape) -> Rule:
                 op.Transpose(op.Reshape(cast(op, x, BFLOAT16), [0, 0, num_kv_heads, head_dim]), perm=[0, 2, 1, 3])
                 for x in (keys, values)
             )
-            pieces = (in_pieces(op, x, piece, num_kv_heads, head_dim) for x in by_head)
-            parts.append(attend(op, grouped, *pieces, seen, num_heads // num_kv_heads, piece))
+            keys_in_pieces, values_in_pieces = (in_pieces(op, x, piece, num_kv_heads, head_dim) for x in by_head)
+            groups = num_heads // num_kv_heads
+            parts.append(attend(op, grouped, keys_in_pieces, values_in_pieces, seen, groups, piece))
         return [combine(op, parts, num_heads, head_dim)]
 
     return lower_block_attention

@@ -3,9 +3,9 @@
 Within a block that starts from the state S, with G_t the sum of the log decays up to row t, the update of row t is
 ``u_t = beta_t (v_t - exp(G_t) S k_t - sum_{i<t} exp(G_t - G_i) (k_i . k_t) u_i)``: a unit lower triangular system
 (I + L) U = R. Its outputs and the state after any number of rows follow from U in one product each (semantics E; the
-chunk form of "Parallelizing Linear Transformers with the Delta Rule over Sequence Length" with the gates of "Gated Delta
-Networks"). What does not need the state is computed for all blocks at once. All is float32: the state carries errors
-along the sequence.
+chunk form of "Parallelizing Linear Transformers with the Delta Rule over Sequence Length" with the gates of "Gated
+Delta Networks"). What does not need the state is computed for all blocks at once. All is float32: the state carries
+errors along the sequence.
 """
 
 from __future__ import annotations

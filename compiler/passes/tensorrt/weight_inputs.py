@@ -1,8 +1,8 @@
 """Weights become engine inputs: an engine holds none, so that all engines of an artifact share one copy on the device.
 
 A product with a weight from an input takes about 10% longer than with a constant (H200, TensorRT-RTX 1.6.1, 8 rows: 61
-us for 54 at 5,120 x 17,408, and 50 us a matrix when two are merged). For it an engine is built in seconds, is small, and
-there can be one for every shape; prefill, verification and drafters read the checkpoint's own bytes.
+us for 54 at 5,120 x 17,408, and 50 us a matrix when two are merged). For it an engine is built in seconds, is small,
+and there can be one for every shape; prefill, verification and drafters read the checkpoint's own bytes.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import onnx
 import onnx_ir as ir
 from onnxscript import OpBuilder
 
-from dfc.compiler.engines.onnxruntime import compile_stage
+from dfc.compiler.engines.onnxruntime import compile_graph
 from dfc.compiler.export.stage import StageBuilder
 from dfc.runtime.engine import Array
 from dfc.runtime.engines.onnxruntime import library
@@ -32,7 +32,7 @@ class Compiled:
             stage.output(f"output_{index}", value, dtype, [f"o{index}_{axis}" for axis in range(4)])
             # The outputs' ranks differ between tests: leave their shapes to the runtime.
             value.shape = None
-        self.model = compile_stage(stage.finish(rows))
+        self.model = compile_graph(stage.finish(rows))
         options = library().SessionOptions()
         options.use_per_session_threads = False
         options.log_severity_level = 3

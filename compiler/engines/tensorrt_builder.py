@@ -1,0 +1,49 @@
+"""From an engine's graph to its bytes, with TensorRT's or TensorRT-RTX's builder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import onnx_ir as ir
+
+from dfc.compiler.engines.backend import EngineOptions
+from dfc.compiler.engines.tensorrt_log import BuildLog
+from dfc.compiler.errors import BuildError
+
+Configure = Callable[[Any, Any, EngineOptions], None]
+"""Sets what one library alone knows: gets the bindings module, the builder's configuration and the options."""
+
+
+def build_engine(
+    library: Any, model: ir.Model, name: str, options: EngineOptions, configure: Configure, parser_flags: int = 0
+) -> bytes:
+    """Return the engine of a graph whose shapes are all static.
+
+    Raises:
+        BuildError: the library refuses the graph or cannot build it; names the node and carries the library's log.
+    """
+    log = BuildLog()
+    logger = log.logger(library)
+    builder = library.Builder(logger)
+    strongly_typed = 1 << int(library.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
+    network = builder.create_network(strongly_typed)
+    parser = library.OnnxParser(network, logger)
+    parser.flags |= parser_flags
+    if not parser.parse(ir.serde.serialize_model(model).SerializeToString()):
+        error = parser.get_error(0)
+        where = f" at node {error.node_name()} ({error.node_operator()})" if error.node_operator() else ""
+        raise BuildError(f"engine {name}: the parser refuses the graph{where}: {error.desc()}", log.lines)
+    config = builder.create_builder_config()
+    # A row's result must not depend on which fast approximation a shape gets; the states need float32 as it is.
+    config.clear_flag(library.BuilderFlag.TF32)
+    if options.workspace is not None:
+        config.set_memory_pool_limit(library.MemoryPoolType.WORKSPACE, options.workspace)
+    if options.optimization_level is not None:
+        config.builder_optimization_level = options.optimization_level
+    configure(library, config, options)
+    engine = builder.build_serialized_network(network, config)
+    if engine is None:
+        reason = log.last_error or "the library does not say why"
+        raise BuildError(f"engine {name} cannot be built: {reason}", log.lines)
+    return bytes(engine)

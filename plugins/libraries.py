@@ -1,0 +1,36 @@
+"""The engine libraries, imported on first use: each is an extra that a machine may lack."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+
+class MissingLibraryError(Exception):
+    """A library is not installed or cannot start; the message says which extra brings it."""
+
+
+def tensorrt_rtx() -> Any:
+    """Return the module of TensorRT-RTX's bindings.
+
+    Raises:
+        MissingLibraryError: it is not installed or cannot be loaded.
+    """
+    try:
+        # The bindings find the libraries only after this has loaded them.
+        importlib.import_module("tensorrt_rtx_libs")
+        return importlib.import_module("tensorrt_rtx_bindings")
+    except (ImportError, OSError) as error:
+        raise MissingLibraryError(f"TensorRT-RTX is missing ({error}); install dfc with the extra 'rtx'") from error
+
+
+def tensorrt() -> Any:
+    """Return the module of TensorRT's bindings.
+
+    Raises:
+        MissingLibraryError: it is not installed or cannot be loaded.
+    """
+    try:
+        return importlib.import_module("tensorrt")
+    except (ImportError, OSError) as error:
+        raise MissingLibraryError(f"TensorRT is missing ({error}); install dfc with the extra 'tensorrt'") from error

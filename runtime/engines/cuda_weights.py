@@ -1,0 +1,58 @@
+"""The artifact's weights in GPU memory: each once, whatever number of engines reads it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from dfc.artifacts import Artifact, Weight, WeightPart
+from dfc.runtime.engine import Array
+from dfc.runtime.engines.cuda import ITEM_SIZES, CudaDevice, to_bfloat16
+from dfc.runtime.errors import RunError
+
+
+class DeviceWeights:
+    """Loads weights when an engine first wants them."""
+
+    def __init__(self, device: CudaDevice, artifact: Artifact) -> None:
+        self._device = device
+        self._artifact = artifact
+        self._loaded: dict[str, Any] = {}
+
+    def address(self, name: str) -> int:
+        """Return where a weight lies.
+
+        Raises:
+            RunError: the manifest does not know it, or there is no room.
+        """
+        if name not in self._loaded:
+            weight = self._artifact.manifest.weights.get(name)
+            if weight is None:
+                raise RunError(f"{self._artifact.root} has no weight {name}, which an engine reads; build it again")
+            self._loaded[name] = self._load(weight)
+        return int(self._loaded[name].handle)
+
+    def _load(self, weight: Weight) -> Any:
+        buffer = self._device.allocate(math.prod(weight.shape) * ITEM_SIZES[weight.dtype])
+        offset = 0
+        for part in weight.parts:
+            values = convert(self._stored(part), part.dtype, weight.dtype)
+            self._device.upload(buffer, offset, values)
+            offset += values.nbytes
+        return buffer
+
+    def _stored(self, part: WeightPart) -> Array:
+        return np.memmap(self._artifact.path(part.file), np.uint8, "r", part.offset, (part.length,))
+
+
+def convert(data: Array, stored: str, wanted: str) -> Array:
+    """Return a tensor's bytes in another float type."""
+    if stored == wanted:
+        return data
+    if stored == "bfloat16":
+        values = (data.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    else:
+        values = data.view(stored).astype(np.float32)
+    return (to_bfloat16(values) if wanted == "bfloat16" else values.astype(wanted)).view(np.uint8)

@@ -1,0 +1,137 @@
+"""One stage on TensorRT or TensorRT-RTX: an engine for every size it was built for, each call a CUDA graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dfc.artifacts import Artifact, Stage, Tensor
+from dfc.artifacts import Engine as EngineFile
+from dfc.runtime.engine import Buffer, Call, Copy
+from dfc.runtime.engines.cuda import CudaDevice, DeviceBuffer, SharedBuffer
+from dfc.runtime.engines.cuda_weights import DeviceWeights
+from dfc.runtime.engines.tensorrt_runtime import LoadedEngine, TensorRTRuntime
+from dfc.runtime.errors import RunError
+
+WARM_RUNS = 2
+"""Runs before a graph is recorded: the first compiles kernels and allocates."""
+
+
+class GraphCall:
+    """One launch: a graph for each number of cache rows that an engine looks at."""
+
+    def __init__(self, device: CudaDevice, graphs: Sequence[tuple[int, Any]], shared: Sequence[SharedBuffer]) -> None:
+        self._device = device
+        self._graphs = graphs
+        self._shared = shared
+
+    def run(self, end: int) -> None:
+        graph = next((graph for context, graph in self._graphs if end <= context), self._graphs[-1][1])
+        number = self._device.launch(graph)
+        for buffer in self._shared:
+            buffer.last_launch = number
+
+
+class TensorRTEngine:
+    """One stage; its engines are loaded when a call first needs them."""
+
+    def __init__(self, artifact: Artifact, name: str, runtime: TensorRTRuntime, weights: DeviceWeights) -> None:
+        self._artifact = artifact
+        self._runtime = runtime
+        self._device = runtime.device
+        self._weights = weights
+        stage = artifact.manifest.stages.get(name)
+        self._files = stage.engines.get(runtime.backend, ()) if stage else ()
+        if stage is None or not self._files:
+            raise RunError(f"{artifact.root} has no {runtime.backend} engine for the stage {name}; build it again")
+        self._loaded: dict[str, LoadedEngine] = {}
+        self._stage = self._with_engine_types(stage)
+
+    @property
+    def stage(self) -> Stage:
+        return self._stage
+
+    def fit(self, **sizes: int) -> dict[str, int]:
+        for file in sorted(self._files, key=lambda file: file.sizes.get("T", 0)):
+            if all(file.sizes.get(name, 0) >= size for name, size in sizes.items()):
+                return {name: file.sizes[name] for name in sizes}
+        raise RunError(f"no engine of {self._files[0].path.rsplit('/', 1)[0]} takes a call of {sizes}; build it again")
+
+    def allocate(self, dtype: str, shape: tuple[int, ...]) -> Buffer:
+        return DeviceBuffer(self._device, dtype, shape)
+
+    def share(self, dtype: str, shape: tuple[int, ...]) -> Buffer:
+        return SharedBuffer(self._device, dtype, shape)
+
+    def bind(self, buffers: Mapping[str, Buffer], copies: Sequence[Copy] = ()) -> Call:
+        wanted = self._sizes(buffers)
+        files = [file for file in self._files if all(file.sizes[name] == size for name, size in wanted.items())]
+        if not files:
+            raise RunError(
+                f"no engine of {self._files[0].path.rsplit('/', 1)[0]} has the sizes {wanted}; build it again"
+            )
+        held = [*buffers.values(), *(buffer for copy in copies for buffer in (copy.source, copy.target))]
+        shared = [buffer for buffer in held if isinstance(buffer, SharedBuffer)]
+        graphs = [
+            (file.sizes["context"], self._record(self._load(file), buffers, copies))
+            for file in sorted(files, key=lambda file: file.sizes["context"])
+        ]
+        return GraphCall(self._device, graphs, shared)
+
+    def _record(self, engine: LoadedEngine, buffers: Mapping[str, Buffer], copies: Sequence[Copy]) -> Any:
+        addresses = {name: _address(buffer) for name, buffer in buffers.items()}
+        engine.bind(addresses, self._weights)
+
+        def work(stream: Any) -> None:
+            for copy in copies:
+                _enqueue_copy(self._device, copy, stream)
+            engine.enqueue(int(getattr(stream, "stream", stream).handle))
+
+        return self._device.record(work)
+
+    def _load(self, file: EngineFile) -> LoadedEngine:
+        if file.path not in self._loaded:
+            self._loaded[file.path] = self._runtime.load(self._artifact.path(file.path), file)
+        return self._loaded[file.path]
+
+    def _with_engine_types(self, stage: Stage) -> Stage:
+        """Return the stage with the types that its engines really have: caches are narrower than the graph says."""
+        engine = self._load(self._files[0])
+
+        def typed(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+            return tuple(
+                tensor.model_copy(update={"dtype": engine.dtypes.get(tensor.name, tensor.dtype)}) for tensor in tensors
+            )
+
+        return stage.model_copy(update={"inputs": typed(stage.inputs), "outputs": typed(stage.outputs)})
+
+    def _sizes(self, buffers: Mapping[str, Buffer]) -> dict[str, int]:
+        """Return the symbolic dimensions that the buffers' shapes fix."""
+        found: dict[str, int] = {}
+        for tensor in (*self._stage.inputs, *self._stage.outputs):
+            buffer = buffers.get(tensor.name)
+            if isinstance(buffer, DeviceBuffer | SharedBuffer):
+                pairs = zip(tensor.shape, buffer.shape, strict=True)
+                found |= {dimension: size for dimension, size in pairs if isinstance(dimension, str)}
+        return found
+
+
+def _address(buffer: Buffer) -> int:
+    assert isinstance(buffer, DeviceBuffer | SharedBuffer)
+    return int(buffer.memory.handle)
+
+
+def _enqueue_copy(device: CudaDevice, copy: Copy, stream: Any) -> None:
+    source, target = copy.source, copy.target
+    assert isinstance(source, DeviceBuffer | SharedBuffer)
+    assert isinstance(target, DeviceBuffer | SharedBuffer)
+    begin = copy.offset * (source.size // max(1, _count(source)))
+    size = min(source.size, target.size - begin)
+    device.part(source.memory, 0, size).copy_to(device.part(target.memory, begin, size), stream=stream)
+
+
+def _count(buffer: DeviceBuffer | SharedBuffer) -> int:
+    count = 1
+    for dimension in buffer.shape:
+        count *= dimension
+    return count

@@ -1,0 +1,37 @@
+"""Engines on TensorRT-RTX."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dfc.artifacts import Artifact
+from dfc.plugins.libraries import MissingLibraryError, tensorrt_rtx
+from dfc.runtime.engine import OpenStage
+from dfc.runtime.engines.cuda import CudaDevice
+from dfc.runtime.engines.cuda_weights import DeviceWeights
+from dfc.runtime.engines.tensorrt_engine import TensorRTEngine
+from dfc.runtime.engines.tensorrt_runtime import TensorRTRuntime
+from dfc.runtime.errors import RunError
+
+BACKEND = "tensorrt-rtx"
+
+
+def open_engines(artifact: Artifact) -> OpenStage:
+    """Return what loads this artifact's stages on the GPU.
+
+    Raises:
+        RunError: TensorRT-RTX, cuda-python or a GPU is missing.
+    """
+    try:
+        library = tensorrt_rtx()
+    except MissingLibraryError as error:
+        raise RunError(str(error)) from error
+    runtime = TensorRTRuntime(BACKEND, library, CudaDevice(), _create_context)
+    weights = DeviceWeights(runtime.device, artifact)
+    return lambda stage: TensorRTEngine(artifact, stage, runtime, weights)
+
+
+def _create_context(library: Any, engine: Any) -> Any:
+    config = engine.create_runtime_config()
+    config.set_execution_context_allocation_strategy(library.ExecutionContextAllocationStrategy.USER_MANAGED)
+    return engine.create_execution_context(config)
