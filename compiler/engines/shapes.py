@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from dfc.compiler.engines.backend import EngineRequest
 from dfc.compiler.export.stage import StageGraph
-from dfc.compiler.passes.tensorrt.shapes import EngineShape
-from dfc.compiler.passes.tensorrt.split_attention import PIECE
+from dfc.compiler.passes.tensorrt.shapes import PIECE, EngineShape
 
 PROMPT_ROWS = 256
 """Rows of a prompt chunk: products of that many rows keep a GPU's arithmetic busy."""

@@ -12,7 +12,6 @@ from dfc.compiler.passes.lowering import Rule
 from dfc.compiler.passes.tensorrt.precision import BFLOAT16, cast
 from dfc.compiler.passes.tensorrt.shapes import EngineShape
 from dfc.compiler.passes.tensorrt.split_attention import (
-    PIECE,
     attend,
     combine,
     group_query,
@@ -33,7 +32,7 @@ def block_attention_rule(shape: EngineShape) -> Rule:
         grouped = group_query(op, query, num_heads, num_kv_heads, head_dim)
         parts = []
         for keys, values, piece, seen in (
-            (context_key, context_value, PIECE, _seen_context(op, node, starts, shape.context, block)),
+            (context_key, context_value, shape.piece, _seen_context(op, node, starts, shape, block)),
             (key, value, block, _seen_block(op, node, block)),
         ):
             by_head = (
@@ -48,10 +47,10 @@ def block_attention_rule(shape: EngineShape) -> Rule:
     return lower_block_attention
 
 
-def _seen_context(op: OpBuilder, node: ir.Node, starts: ir.Value | None, context: int, rows: int) -> ir.Value:
+def _seen_context(op: OpBuilder, node: ir.Node, starts: ir.Value | None, shape: EngineShape, rows: int) -> ir.Value:
     """Return bool broadcast to [N, pieces, rows, keys]: the rows before the block that its window reaches."""
     window = node.attributes["window"].as_int()
-    positions = key_positions(op, context, PIECE)
+    positions = key_positions(op, shape.context, shape.piece)
     start = op.Unsqueeze(starts, [1, 2, 3])
     seen = op.Less(positions, start)
     if window:

@@ -13,7 +13,6 @@ from dfc.compiler.passes.lowering import Rule
 from dfc.compiler.passes.tensorrt.precision import BFLOAT16, FLOAT, cast
 from dfc.compiler.passes.tensorrt.shapes import EngineShape, sizes
 from dfc.compiler.passes.tensorrt.split_attention import (
-    PIECE,
     attend,
     combine,
     group_query,
@@ -44,11 +43,11 @@ def cached_attention_rule(shape: EngineShape) -> Rule:
             by_head = op.Transpose(op.Reshape(new, [0, 0, num_kv_heads, head_dim]), perm=[0, 2, 1, 3])
             updated.append(_append(op, cache, by_head, lengths))
         keys, values = (
-            in_pieces(op, _first(op, cache, shape.context), PIECE, num_kv_heads, head_dim) for cache in updated
+            in_pieces(op, _first(op, cache, shape.context), shape.piece, num_kv_heads, head_dim) for cache in updated
         )
-        seen = op.LessOrEqual(key_positions(op, shape.context, PIECE), op.Unsqueeze(positions, [1, 3]))
+        seen = op.LessOrEqual(key_positions(op, shape.context, shape.piece), op.Unsqueeze(positions, [1, 3]))
         grouped = group_query(op, query, num_heads, num_kv_heads, head_dim)
-        parts = [attend(op, grouped, keys, values, seen, num_heads // num_kv_heads, PIECE)]
+        parts = [attend(op, grouped, keys, values, seen, num_heads // num_kv_heads, shape.piece)]
         return [combine(op, parts, num_heads, head_dim), *updated]
 
     return lower_cached_attention

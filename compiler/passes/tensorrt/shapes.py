@@ -7,17 +7,21 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+PIECE = 256
+"""Rows of a cache that one part of the attention takes."""
+
 
 @dataclass(frozen=True)
 class EngineShape:
     """Static sizes of one engine: what every symbolic dimension is, and how many rows of a cache it looks at.
 
-    Kernels for static shapes take two thirds of the time of those for dynamic ones (H200, TensorRT-RTX 1.6.1), and
+    ``piece`` is how many of those rows one part of the attention takes; it divides ``context``. Kernels for static shapes take two thirds of the time of those for dynamic ones (H200, TensorRT-RTX 1.6.1), and
     engines hold no weights, so that several are cheap.
     """
 
     dimensions: Mapping[str, int]
     context: int
+    piece: int = PIECE
 
     @property
     def rows(self) -> int:

@@ -16,9 +16,6 @@ from onnxscript import OpBuilder
 
 from dfc.compiler.passes.tensorrt.precision import BFLOAT16, FLOAT, cast, product
 
-PIECE = 256
-"""Keys of one piece."""
-
 HIDDEN_SCORE = -1.0e30
 """Score of a key that a row must not see."""
 

@@ -50,13 +50,16 @@ def recurrence(inputs: dict[str, Array], row: int, count: int) -> tuple[torch.Te
     return torch.stack(outputs) if outputs else torch.empty(0, HEADS, VALUE_DIM), state
 
 
-@pytest.mark.parametrize("batch, rows", [(1, 1), (1, 8), (2, 5), (1, 40)])
-def test_gated_delta_net(batch: int, rows: int) -> None:
+@pytest.mark.parametrize("backend", ["onnxruntime", "tensorrt"])
+@pytest.mark.parametrize("batch, rows", [(1, 1), (1, 8), (2, 5), (1, 40), (2, 192)])
+def test_gated_delta_net(batch: int, rows: int, backend: str) -> None:
     inputs = operands(batch, rows)
     compiled = Compiled(
         inputs,
         lambda op, values: ops.gated_delta_net(op, *values.values(), num_key_heads=KEY_HEADS),
         static=("decay_scale", "decay_bias"),
+        backend=backend,
+        sizes={"T": rows},
     )
     output, state = compiled.run(inputs)
     for n in range(batch):
@@ -65,9 +68,20 @@ def test_gated_delta_net(batch: int, rows: int) -> None:
         np.testing.assert_allclose(state[n], expected_state, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("round_rows", [8, 9])
-@pytest.mark.parametrize("rows, counts", [(8, [3]), (8, [8]), (8, [1, 6]), (5, [2, 5]), (1, [1]), (20, [20, 20])])
-def test_committed_states(round_rows: int, rows: int, counts: list[int]) -> None:
+COUNTS = [(8, [3]), (8, [8]), (8, [1, 6]), (5, [2, 5]), (1, [1]), (20, [20, 20])]
+# A padded prompt chunk commits some rows of several blocks; the onnxruntime backend has no such calls.
+PADDED_COUNTS = [(192, [1, 100]), (192, [64, 192])]
+
+
+@pytest.mark.parametrize(
+    "backend, round_rows, rows, counts",
+    [
+        *(("onnxruntime", 8, *case) for case in COUNTS),
+        *(("onnxruntime", 9, *case) for case in COUNTS),
+        *(("tensorrt", 8, *case) for case in COUNTS + PADDED_COUNTS),
+    ],
+)
+def test_committed_states(backend: str, round_rows: int, rows: int, counts: list[int]) -> None:
     """Two layers, committed together in one product or each by a second run."""
     first, second = operands(len(counts), rows), operands(len(counts), rows)
     second["state"] = second["state"][::-1].copy() * 0.5
@@ -84,17 +98,21 @@ def test_committed_states(round_rows: int, rows: int, counts: list[int]) -> None
         return states
 
     static = [name for name in inputs if name.endswith(("decay_scale", "decay_bias", "state"))]
-    compiled = Compiled(inputs, author, static=static, rows=round_rows)
-    assert compiled.op_types.count("GatedDeltaNet") == (2 if round_rows == 8 else 4)
+    compiled = Compiled(inputs, author, static=static, rows=round_rows, backend=backend, sizes={"T": rows})
+    if backend == "onnxruntime":
+        assert compiled.op_types.count("GatedDeltaNet") == (2 if round_rows == 8 else 4)
     for layer, states in zip((first, second), compiled.run(inputs), strict=True):
         for n, count in enumerate(counts):
             np.testing.assert_allclose(states[n], recurrence(layer, n, count)[1], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("round_rows, op_type", [(1, "CausalConvWithState"), (8, "Sum")])
+@pytest.mark.parametrize(
+    "backend, round_rows, op_type",
+    [("onnxruntime", 1, "CausalConvWithState"), ("onnxruntime", 8, "Sum"), ("tensorrt", 8, "Add")],
+)
 @pytest.mark.parametrize("taps", [2, 3, 4])
 @pytest.mark.parametrize("batch, rows", [(1, 1), (2, 2), (1, 9)])
-def test_causal_convolution(taps: int, batch: int, rows: int, round_rows: int, op_type: str) -> None:
+def test_causal_convolution(taps: int, batch: int, rows: int, backend: str, round_rows: int, op_type: str) -> None:
     random = np.random.default_rng(taps)
     inputs: dict[str, Array] = {
         "x": random.standard_normal((batch, rows, 10), np.float32),
@@ -106,6 +124,7 @@ def test_causal_convolution(taps: int, batch: int, rows: int, round_rows: int, o
         lambda op, values: ops.causal_convolution(op, *values.values(), taps=taps),
         static=("weight",),
         rows=round_rows,
+        backend=backend,
     )
     assert op_type in compiled.op_types
     output, state = compiled.run(inputs)
@@ -115,8 +134,15 @@ def test_causal_convolution(taps: int, batch: int, rows: int, round_rows: int, o
     np.testing.assert_array_equal(state, columns[..., 1 - taps :].transpose(1, 2))
 
 
-@pytest.mark.parametrize("round_rows, op_type", [(1, "GatedRMSNorm"), (8, "SimplifiedLayerNormalization")])
-def test_gated_rms_norm(round_rows: int, op_type: str) -> None:
+@pytest.mark.parametrize(
+    "backend, round_rows, op_type",
+    [
+        ("onnxruntime", 1, "GatedRMSNorm"),
+        ("onnxruntime", 8, "SimplifiedLayerNormalization"),
+        ("tensorrt", 8, "RMSNormalization"),
+    ],
+)
+def test_gated_rms_norm(backend: str, round_rows: int, op_type: str) -> None:
     random = np.random.default_rng(0)
     inputs: dict[str, Array] = {
         "x": random.standard_normal((2, 3, 4, 8), np.float32),
@@ -124,9 +150,30 @@ def test_gated_rms_norm(round_rows: int, op_type: str) -> None:
         "weight": random.standard_normal(8).astype(np.float32),
     }
     compiled = Compiled(
-        inputs, lambda op, values: [ops.gated_rms_norm(op, *values.values(), epsilon=1e-6)], rows=round_rows
+        inputs,
+        lambda op, values: [ops.gated_rms_norm(op, *values.values(), epsilon=1e-6)],
+        rows=round_rows,
+        backend=backend,
     )
     assert op_type in compiled.op_types
     x, gate, weight = (torch.from_numpy(array) for array in inputs.values())
     normed = weight * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
     np.testing.assert_allclose(compiled.run(inputs)[0], normed.flatten(2) * silu(gate), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("decay", [-30.0, 0.0])
+def test_rows_that_repeat_do_not_blow_up(decay: float) -> None:
+    """The triangular system of equal keys and beta near 1 is the one whose powers grow without bound."""
+    inputs = operands(1, 64)
+    inputs["mixed"][:] = inputs["mixed"][:, :1]
+    inputs["decay"][:], inputs["beta"][:] = decay, 20.0
+    compiled = Compiled(
+        inputs,
+        lambda op, values: ops.gated_delta_net(op, *values.values(), num_key_heads=KEY_HEADS),
+        backend="tensorrt",
+        sizes={"T": 64},
+    )
+    output, state = compiled.run(inputs)
+    expected_output, expected_state = recurrence(inputs, 0, 64)
+    np.testing.assert_allclose(output[0], expected_output, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(state[0], expected_state, rtol=1e-3, atol=1e-4)
