@@ -12,6 +12,7 @@ import onnx_ir as ir
 from onnxscript import OpBuilder
 
 from dfc.compiler.passes.tensorrt.precision import BFLOAT16, FLOAT, cast
+from dfc.compiler.passes.tensorrt.shapes import sizes
 
 
 def lower_linear(op: OpBuilder, node: ir.Node) -> Sequence[ir.Value]:
@@ -35,6 +36,10 @@ def _linear(op: OpBuilder, x: ir.Value | None, weight: ir.Value | None) -> ir.Va
     # The graph asks for float32 weights; the product takes the stored ones below that cast.
     cast_node = weight.producer()
     stored = cast_node.inputs[0] if cast_node is not None and cast_node.op_type == "Cast" else weight
-    result = op.MatMul(cast(op, x, BFLOAT16), op.Transpose(cast(op, stored, BFLOAT16), perm=[1, 0]))
+    outputs, inputs = sizes(weight)
+    # TensorRT reads a transposed operand as it lies in a product of two matrices only; for more dimensions it copies.
+    rows = op.Reshape(cast(op, x, BFLOAT16), [-1, inputs])
+    product = op.Gemm(rows, cast(op, stored, BFLOAT16), transB=1)
+    result = op.Reshape(product, op.Concat(op.Shape(x, end=-1), [outputs], axis=0))
     result.dtype = BFLOAT16
     return cast(op, result, FLOAT)

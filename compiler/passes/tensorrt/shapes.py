@@ -15,8 +15,9 @@ PIECE = 256
 class EngineShape:
     """Static sizes of one engine: what every symbolic dimension is, and how many rows of a cache it looks at.
 
-    ``piece`` is how many of those rows one part of the attention takes; it divides ``context``. Kernels for static shapes take two thirds of the time of those for dynamic ones (H200, TensorRT-RTX 1.6.1), and
-    engines hold no weights, so that several are cheap.
+    ``piece`` is how many of those rows one part of the attention takes; it divides ``context``. Kernels for static
+    shapes take two thirds of the time of those for dynamic ones (H200, TensorRT-RTX 1.6.1), and engines hold no
+    weights, so that several are cheap.
     """
 
     dimensions: Mapping[str, int]
