@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import tempfile
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dfc.plugins.kernel import Kernel
+from dfc.plugins.user_cache import cache_directory
 
 _ENTRY = re.compile(r"\.visible\s+\.entry\s+(\w+)\s*\(([^)]*)\)", re.DOTALL)
 _PARAMETER = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)")
@@ -58,7 +58,7 @@ def compile_kernel(kernel: Kernel, capability: str, cache: Path | None = None) -
     """
     options = (*_options(kernel), f"--gpu-architecture=compute_{_digits(capability)}")
     key = _key(kernel, options)
-    path = (cache or cache_directory()) / f"{kernel.name}-{key[:32]}.json"
+    path = (cache or cache_directory("kernels")) / f"{kernel.name}-{key[:32]}.json"
     compiled = _read(path, key)
     if compiled is None:
         ptx = _compile(kernel, options, "PTX")[0].decode().rstrip("\0")
@@ -94,12 +94,6 @@ def check_parameters(ptx: str, name: str, declared: Sequence[str]) -> None:
                 )
             return
     raise KernelCompilationError(f"the PTX has no kernel {name}")
-
-
-def cache_directory() -> Path:
-    """Return where compiled kernels are kept for this user."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "dfc" / "kernels"
 
 
 def _options(kernel: Kernel) -> tuple[str, ...]:

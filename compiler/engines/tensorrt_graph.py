@@ -13,14 +13,19 @@ from dfc.compiler.passes.lowering import Operator, Rule, lower, name_nodes, used
 from dfc.compiler.passes.merge_linears import merge_linears
 from dfc.compiler.passes.tensorrt.block_attention import block_attention_rule
 from dfc.compiler.passes.tensorrt.cached_attention import cached_attention_rule
-from dfc.compiler.passes.tensorrt.causal_convolution import lower_causal_convolution
+from dfc.compiler.passes.tensorrt.causal_convolution import causal_convolution_rule
 from dfc.compiler.passes.tensorrt.gated_delta_net import gated_delta_net_rule
 from dfc.compiler.passes.tensorrt.gated_rms_norm import lower_gated_rms_norm, lower_swish
 from dfc.compiler.passes.tensorrt.linear import lower_linear, lower_query_and_gate
 from dfc.compiler.passes.tensorrt.shapes import EngineShape, set_static_shapes, static_dimension
 from dfc.compiler.passes.tensorrt.tensor_scatter import lower_tensor_scatter
 from dfc.compiler.passes.tensorrt.used_rows import used_rows_rule
-from dfc.compiler.passes.tensorrt.weight_inputs import WeightInput, drop_unused_inputs, take_weights_out
+from dfc.compiler.passes.tensorrt.weight_inputs import (
+    WeightInput,
+    drop_unused_inputs,
+    one_input_per_lookup,
+    take_weights_out,
+)
 
 CACHE_DTYPE = "bfloat16"
 
@@ -42,7 +47,7 @@ def rules(shape: EngineShape) -> dict[Operator, Rule]:
         (DFC_DOMAIN, "QueryAndGate"): lower_query_and_gate,
         (DFC_DOMAIN, "UsedRows"): used_rows_rule(shape),
         (DFC_DOMAIN, "CachedAttention"): cached_attention_rule(shape),
-        (DFC_DOMAIN, "CausalConvolution"): lower_causal_convolution,
+        (DFC_DOMAIN, "CausalConvolution"): causal_convolution_rule(shape),
         (DFC_DOMAIN, "GatedDeltaNet"): gated_delta_net_rule(shape),
         (DFC_DOMAIN, "GatedRMSNorm"): lower_gated_rms_norm,
         ("", "Swish"): lower_swish,
@@ -63,6 +68,7 @@ def engine_graph(stage: StageGraph, shape: EngineShape, plugin_rules: dict[Opera
     lower(model, rules(shape) | plugin_rules)
     RemoveUnusedNodesPass()(model)
     kept = drop_unused_inputs(graph, weights)
+    kept = one_input_per_lookup(graph, kept)
     used_opsets(model)
     name_nodes(model)
     inputs, outputs = (tuple(_static(tensor, shape) for tensor in tensors) for tensors in (stage.inputs, stage.outputs))

@@ -10,13 +10,15 @@ from dfc.compiler.engines.shapes import PROMPT_ROWS
 from dfc.compiler.engines.tensorrt_builder import build_engine
 from dfc.compiler.engines.tensorrt_stage import compile_shapes
 from dfc.compiler.errors import BuildError
-from dfc.compiler.export.stage import StageGraph
+from dfc.compiler.export.stage import DFC_DOMAIN, StageGraph
+from dfc.compiler.passes.lowering import Operator, Rule
+from dfc.compiler.passes.tensorrt.linear_before_convolution import lower_linear_before_convolution
 from dfc.plugins import bodies
 from dfc.plugins.libraries import MissingLibraryError, tensorrt_rtx
 
 
 def compile_stage(stage: StageGraph, request: EngineRequest, report: Report) -> Iterator[CompiledEngine]:
-    """Yield a stage's engines; custom operators become their function bodies, for this library has no plugins.
+    """Yield a stage's engines.
 
     Raises:
         BuildError: TensorRT-RTX is missing or cannot build an engine.
@@ -26,9 +28,14 @@ def compile_stage(stage: StageGraph, request: EngineRequest, report: Report) -> 
         stage,
         request,
         report,
-        bodies.rules(),
+        body_rules(),
         lambda model, name: build_engine(library, model, name, request.options, configure),
     )
+
+
+def body_rules() -> dict[Operator, Rule]:
+    """Return what replaces the custom operators, for this library has no plugins."""
+    return {**bodies.rules(), (DFC_DOMAIN, "Linear"): lower_linear_before_convolution}
 
 
 def configure(library: Any, config: Any, options: EngineOptions) -> None:

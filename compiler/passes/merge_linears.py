@@ -10,15 +10,18 @@ from dfc.compiler.passes.lowering import continue_building, detach, replace_outp
 
 
 def merge_linears(graph: ir.Graph) -> None:
-    """Join the `Linear` nodes, without bias, that read the same value."""
-    by_input: dict[ir.Value, list[ir.Node]] = {}
+    """Join the `Linear` nodes, without bias, that read the same value and weights of the same checkpoint.
+
+    Other stages read what a drafter takes from the target, its head above all: a joined copy would be a second one.
+    """
+    by_input: dict[tuple[ir.Value, str], list[ir.Node]] = {}
     for node in graph:
         if node.domain == DFC_DOMAIN and node.op_type == "Linear" and len(node.inputs) == 2:
-            x = node.inputs[0]
+            x, weight = node.inputs
             assert x is not None
-            by_input.setdefault(x, []).append(node)
+            by_input.setdefault((x, _checkpoint(weight)), []).append(node)
     op = continue_building(graph)
-    for x, nodes in by_input.items():
+    for (x, _), nodes in by_input.items():
         if len(nodes) == 1:
             continue
         weights = [node.inputs[1] for node in nodes]
@@ -38,3 +41,11 @@ def _rows(weight: ir.Value | None) -> int:
     rows = weight.shape[0]
     assert isinstance(rows, int)
     return rows
+
+
+def _checkpoint(weight: ir.Value | None) -> str:
+    """Return the folder of the file that a weight lies in, empty for a weight that is computed."""
+    while weight is not None and not isinstance(weight.const_value, ir.ExternalTensor):
+        node = weight.producer()
+        weight = node.inputs[0] if node is not None and node.op_type == "Cast" else None
+    return "" if weight is None else str(weight.const_value.location).partition("/")[0]

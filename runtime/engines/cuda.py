@@ -120,6 +120,15 @@ class CudaDevice:
         self.launches += 1
         return self.launches
 
+    def time(self, graph: Any) -> float:
+        """Launch a graph, wait for it, and return the microseconds it took on the device."""
+        options = self._core.EventOptions(timing_enabled=True)
+        begin = self.stream.record(options=options)
+        self.launch(graph)
+        end = self.stream.record(options=options)
+        end.sync()
+        return float(end - begin) * 1e3
+
 
 class DeviceBuffer:
     """A tensor in the GPU's memory; reading and writing it from the host copies, and waits."""

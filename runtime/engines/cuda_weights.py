@@ -14,12 +14,12 @@ from dfc.runtime.errors import RunError
 
 
 class DeviceWeights:
-    """Loads weights when an engine first wants them."""
+    """Loads weights when an engine first wants them; names that stand for the same bytes share them."""
 
     def __init__(self, device: CudaDevice, artifact: Artifact) -> None:
         self._device = device
         self._artifact = artifact
-        self._loaded: dict[str, Any] = {}
+        self._loaded: dict[Weight, Any] = {}
 
     def address(self, name: str) -> int:
         """Return where a weight lies.
@@ -27,12 +27,12 @@ class DeviceWeights:
         Raises:
             RunError: the manifest does not know it, or there is no room.
         """
-        if name not in self._loaded:
-            weight = self._artifact.manifest.weights.get(name)
-            if weight is None:
-                raise RunError(f"{self._artifact.root} has no weight {name}, which an engine reads; build it again")
-            self._loaded[name] = self._load(weight)
-        return int(self._loaded[name].handle)
+        weight = self._artifact.manifest.weights.get(name)
+        if weight is None:
+            raise RunError(f"{self._artifact.root} has no weight {name}, which an engine reads; build it again")
+        if weight not in self._loaded:
+            self._loaded[weight] = self._load(weight)
+        return int(self._loaded[weight].handle)
 
     def _load(self, weight: Weight) -> Any:
         buffer = self._device.allocate(math.prod(weight.shape) * ITEM_SIZES[weight.dtype])

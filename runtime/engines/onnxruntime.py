@@ -80,10 +80,10 @@ class OnnxruntimeEngine:
             array = buffer.array
             bind = binding.bind_output if name in self._outputs else binding.bind_input
             bind(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
-        return BoundCall(self._session, binding, tuple(held), tuple(_views(copy) for copy in copies))
+        return BoundCall(self._session, binding, tuple(held), tuple(copied_elements(copy) for copy in copies))
 
 
-def _views(copy: Copy) -> tuple[Array, Array]:
+def copied_elements(copy: Copy) -> tuple[Array, Array]:
     """Return the elements that a copy reads and those it writes."""
     source, target = copy.source, copy.target
     assert isinstance(source, HostBuffer)

@@ -13,9 +13,6 @@ from dfc.runtime.engines.cuda_weights import DeviceWeights
 from dfc.runtime.engines.tensorrt_runtime import LoadedEngine, TensorRTRuntime
 from dfc.runtime.errors import RunError
 
-WARM_RUNS = 2
-"""Runs before a graph is recorded: the first compiles kernels and allocates."""
-
 
 class GraphCall:
     """One launch: a graph for each number of cache rows that an engine looks at."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from dfc.artifacts import Engine as EngineFile
-from dfc.runtime.engines.cuda import CudaDevice
+from dfc.runtime.engines.cuda import ITEM_SIZES, CudaDevice
 from dfc.runtime.engines.cuda_weights import DeviceWeights
 from dfc.runtime.errors import RunError
 
-CreateContext = Callable[[Any, Any], Any]
-"""Makes an execution context, without memory of its own, from the bindings module and an engine."""
+CreateContext = Callable[[Any], Any]
+"""Makes an execution context, without memory of its own, from an engine."""
 
 
 class TensorRTRuntime:
@@ -25,7 +26,8 @@ class TensorRTRuntime:
         self._create_context = create_context
         self._logger = library.Logger(library.Logger.ERROR)
         self._runtime = library.Runtime(self._logger)
-        self._scratch: Any = None
+        # Graphs already recorded go on using the memory they know, so nothing is given back.
+        self._scratch: list[Any] = []
         self._dtypes = {
             library.DataType.FLOAT: "float32",
             library.DataType.BF16: "bfloat16",
@@ -53,7 +55,7 @@ class TensorRTRuntime:
                 f"{self.backend} {self.library.__version__} cannot read {path} on this GPU, {self.device.name} of"
                 f" compute capability {self.device.capability}; it was built with version {file.library_version}"
             )
-        context = self._create_context(self.library, engine)
+        context = self._create_context(engine)
         if context is None:
             raise RunError(f"{self.backend} cannot make {path} ready to run on {self.device.name}")
         return LoadedEngine(self, engine, context)
@@ -64,11 +66,9 @@ class TensorRTRuntime:
 
     def scratch(self, size: int) -> Any:
         """Return scratch memory of at least `size` bytes."""
-        if self._scratch is None or self._scratch.size < size:
-            # Graphs already recorded go on using the memory they know: keep it.
-            self._old = (getattr(self, "_old", ()), self._scratch)
-            self._scratch = self.device.allocate(size)
-        return self._scratch
+        if not self._scratch or self._scratch[-1].size < size:
+            self._scratch.append(self.device.allocate(size))
+        return self._scratch[-1]
 
 
 class LoadedEngine:
@@ -77,25 +77,26 @@ class LoadedEngine:
     def __init__(self, runtime: TensorRTRuntime, engine: Any, context: Any) -> None:
         self._runtime = runtime
         self._engine = engine
-        self._context = context
+        self.context = context
         names = [engine.get_tensor_name(index) for index in range(engine.num_io_tensors)]
         self.dtypes = {name: runtime.dtype(engine.get_tensor_dtype(name)) for name in names}
         mode = runtime.library.TensorIOMode
+        self.shapes = {name: tuple(engine.get_tensor_shape(name)) for name in names}
+        self.scratch_size = int(engine.device_memory_size_v2)
         self._inputs = [name for name in names if engine.get_tensor_mode(name) == mode.INPUT]
         self._outputs = [name for name in names if engine.get_tensor_mode(name) == mode.OUTPUT]
         self._unread: dict[str, Any] = {}
+        self._warm = False
 
     def bind(self, addresses: Mapping[str, int], weights: DeviceWeights) -> None:
         """Set the address of every tensor: inputs that nobody gives are weights, outputs nobody wants go nowhere."""
-        size = int(self._engine.device_memory_size_v2)
-        if size:
-            self._context.set_device_memory(int(self._runtime.scratch(size).handle), size)
-        for name in self._inputs:
-            address = addresses[name] if name in addresses else weights.address(name)
-            self._set(name, address)
-        for name in self._outputs:
-            self._set(name, addresses[name] if name in addresses else self._nowhere(name))
-        self._warm_up()
+        if self.scratch_size:
+            self.context.set_device_memory(int(self._runtime.scratch(self.scratch_size).handle), self.scratch_size)
+        inputs = {name: addresses[name] if name in addresses else weights.address(name) for name in self._inputs}
+        outputs = {name: addresses[name] if name in addresses else self._nowhere(name) for name in self._outputs}
+        if not self._warm:
+            self._warm_up(inputs, outputs)
+        self._set(inputs | outputs)
 
     def enqueue(self, stream: int) -> None:
         """Enqueue one run on a stream.
@@ -103,22 +104,32 @@ class LoadedEngine:
         Raises:
             RunError: the library refuses.
         """
-        if not self._context.execute_async_v3(stream):
+        if not self.context.execute_async_v3(stream):
             raise RunError(f"{self._runtime.backend} failed to start {self._engine.name}")
 
-    def _set(self, name: str, address: int) -> None:
-        if not self._context.set_tensor_address(name, address):
-            raise RunError(f"{self._runtime.backend} refuses the memory of tensor {name}")
+    def _set(self, addresses: Mapping[str, int]) -> None:
+        for name, address in addresses.items():
+            if not self.context.set_tensor_address(name, address):
+                raise RunError(f"{self._runtime.backend} refuses the memory of tensor {name}")
 
     def _nowhere(self, name: str) -> int:
         if name not in self._unread:
-            count = 1
-            for dimension in self._engine.get_tensor_shape(name):
-                count *= dimension
-            self._unread[name] = self._runtime.device.allocate(count * 8)
+            self._unread[name] = self._runtime.device.allocate(self._size(name))
         return int(self._unread[name].handle)
 
-    def _warm_up(self) -> None:
-        """Run once before recording: the library compiles kernels in a first run."""
+    def _size(self, name: str) -> int:
+        return math.prod(self.shapes[name]) * ITEM_SIZES[self.dtypes[name]]
+
+    def _warm_up(self, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> None:
+        """Run once before recording, for the library does things only in a first run.
+
+        The buffers may hold a sequence: whatever the run writes, caches in place included, goes to memory that is given
+        back.
+        """
+        in_place = {name: address for name, address in inputs.items() if address in outputs.values()}
+        written = [*in_place, *outputs]
+        waste = self._runtime.device.allocate(max(self._size(name) for name in written))
+        self._set(inputs | dict.fromkeys(written, int(waste.handle)))
         self.enqueue(self._runtime.device.stream_address)
         self._runtime.device.stream.sync()
+        self._warm = True

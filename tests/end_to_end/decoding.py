@@ -35,10 +35,11 @@ def decode(
     speculation: str,
     draft_tokens: int | None = None,
     prefill_rows: int = PREFILL_ROWS,
+    backend: str = "onnxruntime",
 ) -> Decoded:
     """Decode `count` tokens, end-of-sequence tokens ignored."""
-    plan = resolve(SpeculationRequest(speculation, draft_tokens), artifact.manifest, RunContext("onnxruntime"))
-    decoder = load_decoder(artifact, plan, "onnxruntime", prefill_rows)
+    plan = resolve(SpeculationRequest(speculation, draft_tokens), artifact.manifest, RunContext(backend))
+    decoder = load_decoder(artifact, plan, backend, prefill_rows)
     rounds: list[dict[str, object]] = []
 
     def record(finished: Round) -> None:

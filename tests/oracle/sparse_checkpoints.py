@@ -12,15 +12,18 @@ Shapes = dict[str, tuple[int, ...]]
 HIDDEN, WIDTH, VOCABULARY, LAYERS = 5120, 17408, 248320, 64
 
 
-def write_27b_target(directory: Path, shards: int = 15) -> Path:
-    """Write a target of the 27B geometry (semantics C and E) inside the vision wrapper, with an MTP head."""
+def write_27b_target(directory: Path, shards: int = 15, layers: int = LAYERS) -> Path:
+    """Write a target of the 27B geometry (semantics C and E) inside the vision wrapper, with an MTP head.
+
+    Fewer `layers` make a slice of it: every fourth one is attention.
+    """
     directory.mkdir(parents=True)
     text_config = {
         "model_type": "qwen3_5_text",
         "hidden_size": HIDDEN,
         "intermediate_size": WIDTH,
         "vocab_size": VOCABULARY,
-        "num_hidden_layers": LAYERS,
+        "num_hidden_layers": layers,
         "full_attention_interval": 4,
         "num_attention_heads": 24,
         "num_key_value_heads": 4,
@@ -40,7 +43,7 @@ def write_27b_target(directory: Path, shards: int = 15) -> Path:
     architecture = "Qwen3_5ForConditionalGeneration"
     config = {"architectures": [architecture], "model_type": "qwen3_5", "text_config": text_config}
     (directory / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": False}))
-    shapes = _target_shapes()
+    shapes = _target_shapes(layers)
     names = list(shapes)
     weight_map: dict[str, str] = {}
     for shard in range(shards):
@@ -52,10 +55,11 @@ def write_27b_target(directory: Path, shards: int = 15) -> Path:
     return directory
 
 
-def write_27b_dflash2(directory: Path) -> Path:
-    """Write its published drafter's geometry (semantics C)."""
+def write_27b_dflash2(directory: Path, target_layers: int = LAYERS) -> Path:
+    """Write its published drafter's geometry (semantics C); a target of few layers is tapped at all of them."""
     directory.mkdir(parents=True)
     layers = 5
+    taps = [5, 19, 33, 47, 61] if target_layers == LAYERS else list(range(target_layers))
     config: dict[str, Any] = {
         "architectures": ["DFlash2DraftModel"],
         "model_type": "qwen3",
@@ -66,7 +70,7 @@ def write_27b_dflash2(directory: Path) -> Path:
         "num_attention_heads": 32,
         "num_key_value_heads": 8,
         "head_dim": 128,
-        "num_target_layers": LAYERS,
+        "num_target_layers": target_layers,
         "layer_types": ["sliding_attention"] * layers,
         "sliding_window": 2048,
         "use_sliding_window": True,
@@ -75,7 +79,7 @@ def write_27b_dflash2(directory: Path) -> Path:
         "dflash_config": {
             "block_size": 8,
             "mask_token_id": 248070,
-            "target_layer_ids": [5, 19, 33, 47, 61],
+            "target_layer_ids": taps,
             "conv_kernel_size": 2,
             "conv_group_size": 16,
             "selector_rank": 256,
@@ -84,7 +88,7 @@ def write_27b_dflash2(directory: Path) -> Path:
     }
     (directory / "config.json").write_text(json.dumps(config))
     shapes: Shapes = {
-        "fc.weight": (HIDDEN, 5 * HIDDEN),
+        "fc.weight": (HIDDEN, len(taps) * HIDDEN),
         "hidden_norm.weight": (HIDDEN,),
         "norm.weight": (HIDDEN,),
         "candidate_selector.hidden_projection.weight": (256, HIDDEN),
@@ -105,7 +109,8 @@ def write_27b_dflash2(directory: Path) -> Path:
         for name in ("attention_conv", "mlp_conv"):
             shapes[f"{layer}.{name}.base_kernel"] = (2, 2, HIDDEN)
             shapes[f"{layer}.{name}.kernel_projection.weight"] = (2 * 2 * HIDDEN // 16, HIDDEN)
-    assert sum(math.prod(shape) for shape in shapes.values()) == 1_924_404_480, "the published parameter count"
+    parameters = sum(math.prod(shape) for shape in shapes.values())
+    assert target_layers != LAYERS or parameters == 1_924_404_480, "the published parameter count"
     write_sparse(directory / "model.safetensors", shapes)
     return directory
 
@@ -125,7 +130,7 @@ def write_sparse(file: Path, shapes: Shapes) -> None:
         stream.truncate(8 + len(encoded) + position)
 
 
-def _target_shapes() -> Shapes:
+def _target_shapes(layers: int) -> Shapes:
     prefix = "model.language_model."
     shapes: Shapes = {
         f"{prefix}embed_tokens.weight": (VOCABULARY, HIDDEN),
@@ -138,7 +143,7 @@ def _target_shapes() -> Shapes:
         **_mlp_and_norms("mtp.layers.0"),
         **_attention("mtp.layers.0.self_attn"),
     }
-    for index in range(LAYERS):
+    for index in range(layers):
         layer = f"{prefix}layers.{index}"
         shapes |= _mlp_and_norms(layer)
         shapes |= _attention(f"{layer}.self_attn") if index % 4 == 3 else _gated_delta_net(f"{layer}.linear_attn")

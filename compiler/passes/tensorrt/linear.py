@@ -32,14 +32,19 @@ def lower_query_and_gate(op: OpBuilder, node: ir.Node) -> Sequence[ir.Value]:
 
 
 def _linear(op: OpBuilder, x: ir.Value | None, weight: ir.Value | None) -> ir.Value:
-    assert weight is not None
-    # The graph asks for float32 weights; the product takes the stored ones below that cast.
-    cast_node = weight.producer()
-    stored = cast_node.inputs[0] if cast_node is not None and cast_node.op_type == "Cast" else weight
     outputs, inputs = sizes(weight)
     # TensorRT reads a transposed operand as it lies in a product of two matrices only; for more dimensions it copies.
     rows = op.Reshape(cast(op, x, BFLOAT16), [-1, inputs])
-    product = op.Gemm(rows, cast(op, stored, BFLOAT16), transB=1)
+    product = op.Gemm(rows, cast(op, stored_weight(weight), BFLOAT16), transB=1)
     result = op.Reshape(product, op.Concat(op.Shape(x, end=-1), [outputs], axis=0))
     result.dtype = BFLOAT16
     return cast(op, result, FLOAT)
+
+
+def stored_weight(weight: ir.Value | None) -> ir.Value:
+    """Return the weight below the cast to float32 that the stage graph asks for: products take it as it is stored."""
+    assert weight is not None
+    node = weight.producer()
+    stored = node.inputs[0] if node is not None and node.op_type == "Cast" else weight
+    assert stored is not None
+    return stored

@@ -45,7 +45,9 @@ def attend(
     query as `group_query` returns it; `seen` bool, broadcast to [N, pieces, rows, piece]: what each row may see.
     """
     keys.dtype = values.dtype = BFLOAT16
-    scores = product(op, query, _typed(op.Transpose(keys, perm=[0, 1, 2, 4, 3]), BFLOAT16))
+    # The small operand is transposed: TensorRT would copy the keys.
+    columns = product(op, keys, _typed(op.Transpose(query, perm=[0, 1, 2, 4, 3]), BFLOAT16))
+    scores = op.Transpose(columns, perm=[0, 1, 2, 4, 3])
     by_row = op.Reshape(scores, [0, 0, 0, groups, -1, piece])
     # [N, 1, pieces, 1, rows, piece]
     masked = op.Where(op.Unsqueeze(seen, [1, 3]), by_row, HIDDEN_SCORE)

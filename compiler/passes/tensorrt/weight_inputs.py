@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
@@ -57,6 +57,27 @@ def drop_unused_inputs(graph: ir.Graph, weights: Iterable[WeightInput]) -> tuple
         else:
             graph.inputs.remove(by_name[weight.name])
     return tuple(kept)
+
+
+def one_input_per_lookup(graph: ir.Graph, weights: Iterable[WeightInput]) -> tuple[WeightInput, ...]:
+    """Give every lookup in an embedding an input of its own: at run time they all get the same address.
+
+    Where several lookups read one input, TensorRT-RTX copies all of it into scratch memory, converted (H200, 248,320 x
+    5,120: 3.3 ms a call).
+    """
+    by_name = {value.name: value for value in graph.inputs}
+    found = []
+    for weight in weights:
+        value = by_name[weight.name]
+        found.append(weight)
+        lookups = [use for use in value.uses() if use.node.op_type == "Gather"]
+        for number, (node, index) in enumerate(lookups[1:], start=2):
+            other = replace(weight, name=f"{weight.name}#{number}")
+            again = ir.val(other.name, other.dtype, other.shape)
+            graph.inputs.append(again)
+            node.replace_input_with(index, again)
+            found.append(other)
+    return tuple(found)
 
 
 def _take_joins_out(graph: ir.Graph) -> list[WeightInput]:

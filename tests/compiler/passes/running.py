@@ -10,9 +10,9 @@ from onnxscript import OpBuilder
 
 from dfc.compiler.engines.onnxruntime import compile_graph
 from dfc.compiler.engines.tensorrt_graph import engine_graph
+from dfc.compiler.engines.tensorrt_rtx import body_rules
 from dfc.compiler.export.stage import StageBuilder
 from dfc.compiler.passes.tensorrt.shapes import EngineShape
-from dfc.plugins import bodies
 from dfc.runtime.engine import Array
 from dfc.runtime.engines.onnxruntime import library
 
@@ -55,7 +55,7 @@ class Compiled:
         else:
             dimensions = {f"o{index}_{axis}": 1 for index in range(len(outputs)) for axis in range(4)}
             shape = EngineShape(dimensions | dict(sizes or {}), context, piece)
-            self.model = in_float32(engine_graph(stage.finish(rows), shape, bodies.rules()).model)
+            self.model = in_float32(engine_graph(stage.finish(rows), shape, body_rules()).model)
         options = library().SessionOptions()
         options.use_per_session_threads = False
         options.log_severity_level = 3

@@ -1,0 +1,49 @@
+"""The kernels that TensorRT-RTX compiles for this GPU when an engine first runs, kept between runs."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+
+class KernelCache:
+    """One file. The library itself checks that what it holds is for this GPU, driver and version."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._cache: Any = None
+        self._known = 0
+
+    def attach(self, config: Any) -> None:
+        """Let contexts made from `config`, a runtime configuration, take kernels from here and add theirs."""
+        if self._cache is None:
+            self._cache = config.create_runtime_cache()
+            self._load()
+            atexit.register(self.save)
+        config.set_runtime_cache(self._cache)
+
+    def save(self) -> None:
+        """Write the file if it lacks some of the kernels; a folder that cannot be written keeps nothing."""
+        content = bytes(self._cache.serialize())
+        if len(content) == self._known:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            Path(name).replace(self._path)
+        except OSError:
+            return
+        self._known = len(content)
+
+    def _load(self) -> None:
+        try:
+            content = self._path.read_bytes()
+        except OSError:
+            return
+        if self._cache.deserialize(content):
+            self._known = len(content)
