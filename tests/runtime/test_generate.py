@@ -15,11 +15,13 @@ from dfc.runtime.generate import FinishReason, Limits, generate
 class Script:
     """Yields given rounds."""
 
+    reused = 0
+
     def __init__(self, first: int, rounds: Sequence[Round]) -> None:
         self._first = first
         self._rounds = iter(rounds)
 
-    def start(self, prompt: Sequence[int]) -> int:
+    def start(self, prompt: Sequence[int], keep: int = 0) -> int:
         return self._first
 
     def step(self) -> Round:
