@@ -63,7 +63,7 @@ def load_chat_template(
         template = _environment().from_string(text)
     except jinja2.TemplateSyntaxError as error:
         raise RunError(f"{source} is not a template, line {error.lineno}: {_sentence(error)}") from error
-    return ChatTemplate(template, source, _special_tokens(config) | arguments)
+    return ChatTemplate(template, source, _special_tokens(config) | dict(arguments))
 
 
 def _read_given(file: Path) -> tuple[str, str]:

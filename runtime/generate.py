@@ -49,7 +49,7 @@ def generate(
     """Decode until something in `limits` ends it, `watch` finds a stop string, or it is `interrupted`.
 
     `keep` is as in `Decoder.start`. `watch` gets every new token but a stop token and returns the stop string that it
-    completes; `interrupted` is asked after every round. `on_tokens` gets the tokens of a round up to the end; `on_round`
+    completes; `interrupted` is asked after every round. `on_tokens` gets a round's tokens up to the end; `on_round`
     gets every round whole, tokens past the end included.
     """
     recorder = StatisticsRecorder(prompt_tokens=len(prompt))
