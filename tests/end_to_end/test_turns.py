@@ -114,12 +114,25 @@ def test_the_kept_state_serves_a_history_that_was_written_anew(pair: tuple[Decod
     going_on.start([3])
     decode(going_on, [*user, *header, 70, 71], 30, keep=len(user))
     prompt = [*user, *header, 90, 91, 2, *range(300, 330), *header]
-    for _ in range(2):
-        second, rounds = decode(going_on, prompt, 20, keep=len(user) if _ else len(prompt) - len(header))
-        expected, expected_rounds = fresh(other, prompt, 20)
+    expected, expected_rounds = fresh(other, prompt, 20)
+    for reused in (len(user), len(prompt) - len(header)):
+        second, rounds = decode(going_on, prompt, 20, keep=len(prompt) - len(header))
         assert (second.token_ids, rounds) == (expected.token_ids, expected_rounds)
         assert_same_states(going_on, other)
-        assert second.statistics.reused_tokens == (len(prompt) - len(header) if _ else len(user))
+        assert second.statistics.reused_tokens == reused
+
+
+def test_a_kept_state_of_tokens_given_back_is_not_used(pair: tuple[Decoder, Decoder]) -> None:
+    going_on, other = pair
+    going_on.start([3])
+    prompt = list(range(100, 120))
+    decode(going_on, prompt, 1, keep=20)
+    different = [*prompt[:18], *range(200, 206)]
+    assert decode(going_on, different, 8)[0].statistics.reused_tokens == 16
+    again = [*different[:22], 50]
+    second, _ = decode(going_on, again, 12)
+    assert second.token_ids == fresh(other, again, 12)[0].token_ids
+    assert_same_states(going_on, other)
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
