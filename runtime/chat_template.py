@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import jinja2
+import jinja2.meta
 from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -38,15 +39,21 @@ class ChatTemplate:
             RunError: the template refuses the conversation or cannot render it.
         """
         try:
-            return self._template.render(
-                messages=[_prepared(message) for message in conversation.messages],
-                tools=conversation.tools,
-                add_generation_prompt=add_generation_prompt,
-                **{"documents": None, **self._arguments},
+            text = self._template.render(
+                {
+                    "documents": None,
+                    **self._arguments,
+                    "messages": [_prepared(message) for message in conversation.messages],
+                    "tools": conversation.tools,
+                    "add_generation_prompt": add_generation_prompt,
+                }
             )
+            # JSON may hold halves of characters.
+            text.encode()
         # A template is a program of its own: what it does to the messages may fail in any way.
         except Exception as error:
             raise RunError(f"{self._source} cannot render these messages: {_sentence(error)}") from error
+        return text
 
 
 def load_chat_template(
@@ -55,14 +62,21 @@ def load_chat_template(
     """Return the template in `file`, else the artifact's own; `arguments` go before its special tokens.
 
     Raises:
-        RunError: there is no template, or it cannot be read or compiled.
+        RunError: there is no template, it cannot be read or compiled, or it does not read one of the arguments.
     """
     config = _read_config(artifact)
     source, text = _read_given(file) if file is not None else _find_own(artifact, config, with_tools=with_tools)
+    environment = _environment()
     try:
-        template = _environment().from_string(text)
+        template = environment.from_string(text)
+        read = jinja2.meta.find_undeclared_variables(environment.parse(text))
     except jinja2.TemplateSyntaxError as error:
         raise RunError(f"{source} is not a template, line {error.lineno}: {_sentence(error)}") from error
+    for name in arguments:
+        if name not in read:
+            raise RunError(
+                f"--template-arg {name}: {source} reads no such argument; it reads {', '.join(sorted(read))}"
+            )
     return ChatTemplate(template, source, _special_tokens(config) | dict(arguments))
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dfc.runtime.decode import Decoder, Round
+from dfc.runtime.errors import RunError
 from dfc.runtime.statistics import Statistics, StatisticsRecorder
 
 FinishReason = Literal["stop", "length", "context", "interrupted"]
@@ -35,6 +36,19 @@ class Generation:
     statistics: Statistics
 
 
+def check_room(prompt_tokens: int, limits: Limits) -> None:
+    """Check that at least one new token fits.
+
+    Raises:
+        RunError: the prompt fills the context.
+    """
+    if prompt_tokens >= limits.max_context:
+        raise RunError(
+            f"the prompt has {prompt_tokens} tokens, which leaves no room in the artifact's context of"
+            f" {limits.max_context}; shorten it or build with a larger --max-context"
+        )
+
+
 def generate(
     decoder: Decoder,
     prompt: Sequence[int],
@@ -51,7 +65,11 @@ def generate(
     `keep` is as in `Decoder.start`. `watch` gets every new token but a stop token and returns the stop string that it
     completes; `interrupted` is asked after every round. `on_tokens` gets a round's tokens up to the end; `on_round`
     gets every round whole, tokens past the end included.
+
+    Raises:
+        RunError: the prompt fills the context.
     """
+    check_room(len(prompt), limits)
     recorder = StatisticsRecorder(prompt_tokens=len(prompt))
     room = min(limits.max_new, limits.max_context - len(prompt))
     token_ids: list[int] = []

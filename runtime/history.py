@@ -43,7 +43,7 @@ class History:
         At least one token is left, whose call gives the next. Where tokens are given back, the first of them is the
         prompt's next one: a drafter may have seen it beside the token before it.
         """
-        same = _common(self.tokens, prompt)
+        same = common_length(self.tokens, prompt)
         if same == len(self.tokens) < len(prompt):
             return same
         kept_length, kept = self._kept if self._kept is not None else (0, {})
@@ -66,7 +66,7 @@ class History:
             self._kept = None
 
 
-def _common(left: Sequence[int], right: Sequence[int]) -> int:
+def common_length(left: Sequence[int], right: Sequence[int]) -> int:
     """Return how many leading tokens are the same."""
     pairs = enumerate(zip(left, right, strict=False))
     return next((place for place, (one, other) in pairs if one != other), min(len(left), len(right)))
