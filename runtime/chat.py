@@ -70,10 +70,10 @@ class ChatSession:
         return generation
 
     def _encode(self, text: str) -> list[int]:
-        """Return the token ids of a rendered conversation, with the answers' own tokens where the text goes on from them.
+        """Return the token ids of a rendered conversation, with the answers' own where the text goes on from them.
 
-        An answer's tokens need not be those that its text has: the decoder's state is of the former. Special tokens
-        border on no others, so between them the tokens of the whole are the tokens of the parts.
+        An answer's tokens need not be those that its text has, and the decoder's state is of the former. No token
+        reaches across a special one, so the tokens of what comes after it can be put behind those before.
         """
         if self._token_ids and text.startswith(self._text):
             rest = self._codec.encode_rendered(text[len(self._text) :])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterator
 
@@ -93,10 +94,8 @@ def _typed() -> Iterator[str]:
 def _edited_line() -> str:
     if sys.stdout.isatty():
         # Importing it gives `input` editing and recall; not every Python has it.
-        try:
+        with contextlib.suppress(ImportError):
             import readline  # noqa: F401
-        except ImportError:
-            pass
         return input("> ")
     # Results alone go to standard output, so the prompt does not.
     click.echo("> ", nl=False, err=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -33,9 +32,9 @@ def random_artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
 
 
 @pytest.fixture(scope="module", params=SPECULATIONS)
-def pair(request: pytest.FixtureRequest, reference_artifact: Artifact) -> Iterator[tuple[Decoder, Decoder]]:
+def pair(request: pytest.FixtureRequest, reference_artifact: Artifact) -> tuple[Decoder, Decoder]:
     """Two decoders of the reference model: one that goes on, and one that always starts from nothing."""
-    yield open_decoder(reference_artifact, request.param), open_decoder(reference_artifact, request.param)
+    return open_decoder(reference_artifact, request.param), open_decoder(reference_artifact, request.param)
 
 
 def open_decoder(artifact: Artifact, speculation: str) -> Decoder:
