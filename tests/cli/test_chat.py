@@ -1,0 +1,187 @@
+"""`dfc run --chat`, and Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from dfc.artifacts import Artifact
+from tests.cli.process import DFC, dfc
+
+LONG = ("--ignore-eos", "--max-new", 6000)
+PATIENCE = 60
+
+
+def messages_of(*contents: str) -> bytes:
+    """Return a conversation that the user begins."""
+    roles = ("user", "assistant")
+    return json.dumps(
+        [{"role": roles[place % 2], "content": content} for place, content in enumerate(contents)]
+    ).encode()
+
+
+def answer_to(artifact: Artifact, *contents: str) -> str:
+    finished = dfc("run", artifact.root, "--messages", "-", "--max-new", 12, "--json", stdin=messages_of(*contents))
+    text: str = json.loads(finished.stdout)["text"]
+    return text
+
+
+def test_piped_lines_are_answered_one_after_the_other(reference_artifact: Artifact, tmp_path: Path) -> None:
+    first = answer_to(reference_artifact, "def f(x):")
+    second = answer_to(reference_artifact, "def f(x):", first, "  class Ä:")
+    finished = dfc(
+        "run", reference_artifact.root, "--chat", "--max-new", 12, stdin="def f(x):\n\n  class Ä:\n/exit\nno\n".encode()
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.decode() == f"{first}\n{second}\n"
+    summaries = finished.stderr.decode().splitlines()
+    assert len(summaries) == 2
+    assert all("prompt tokens taken in" in summary for summary in summaries)
+
+
+def test_a_chat_goes_on_from_messages(reference_artifact: Artifact, tmp_path: Path) -> None:
+    file = tmp_path / "messages.json"
+    first = answer_to(reference_artifact, "def f(x):")
+    file.write_bytes(messages_of("def f(x):"))
+    arguments = ("run", reference_artifact.root, "--chat", "--messages", file, "--max-new", 12)
+    assert dfc(*arguments).stdout.decode() == f"{first}\n"
+    file.write_bytes(messages_of("def f(x):", first))
+    second = answer_to(reference_artifact, "def f(x):", first, "b")
+    assert dfc(*arguments, stdin=b"b").stdout.decode() == f"{second}\n"
+
+
+def test_the_system_message_comes_first(reference_artifact: Artifact) -> None:
+    file = json.dumps([{"role": "system", "content": "import os"}, {"role": "user", "content": "def f(x):"}]).encode()
+    expected = dfc("run", reference_artifact.root, "--messages", "-", "--max-new", 12, stdin=file)
+    finished = dfc(
+        "run", reference_artifact.root, "--chat", "--system", "import os", "--max-new", 12, stdin=b"def f(x):"
+    )
+    assert finished.stdout == expected.stdout
+    assert finished.stdout != f"{answer_to(reference_artifact, 'def f(x):')}\n".encode()
+
+
+@pytest.fixture
+def started() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Processes to end when the test does."""
+    processes: list[subprocess.Popen[bytes]] = []
+    yield processes
+    for process in processes:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def start(started: list[subprocess.Popen[bytes]], *arguments: object, stdin: int = subprocess.PIPE) -> Any:
+    command = [str(DFC), *map(str, arguments)]
+    process = subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    started.append(process)
+    return process
+
+
+def read_line(stream: IO[bytes]) -> str:
+    """Return the next line: of an answer, as soon as it is certain."""
+    return stream.readline().decode()
+
+
+@pytest.mark.parametrize("speculation", ["none", "dflash2"])
+def test_ctrl_c_ends_a_run_with_what_is_there(
+    reference_artifact: Artifact, started: list[subprocess.Popen[bytes]], tmp_path: Path, speculation: str
+) -> None:
+    trace = tmp_path / "trace.jsonl"
+    options = ("--prompt", "def f(x):\n", "--spec", speculation, *LONG)
+    process = start(started, "run", reference_artifact.root, *options, "--trace", trace)
+    first = process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    rest, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130
+    assert "tokens (interrupted)" in errors.decode()
+    count = int(errors.decode().split(" tokens")[0])
+    assert 0 < count < 6000
+    whole = dfc("run", reference_artifact.root, *options, "--max-new", count)
+    assert first + rest == whole.stdout
+    accepted = [json.loads(line)["accepted"] for line in trace.read_text().splitlines()]
+    assert count == 1 + sum(accepted) + len(accepted)
+
+
+def test_ctrl_c_leaves_json_whole(reference_artifact: Artifact, started: list[subprocess.Popen[bytes]]) -> None:
+    process = start(started, "run", reference_artifact.root, "--json", *LONG, "--prompt", "def f(x):\n", "--debug")
+    # Nothing is printed before the end: wait until the engines are loaded and the generation is on.
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(timeout=4)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130
+    assert json.loads(output)["finish_reason"] == "interrupted"
+
+
+def test_ctrl_c_ends_an_answer_and_not_the_session(
+    reference_artifact: Artifact, started: list[subprocess.Popen[bytes]]
+) -> None:
+    process = start(started, "run", reference_artifact.root, "--chat", *LONG)
+    process.stdin.write(b"def f(x):\n")
+    process.stdin.flush()
+    answer = process.stdout.read(1)
+    process.send_signal(signal.SIGINT)
+    summary = read_line(process.stderr)
+    assert "(interrupted)" in summary
+    process.stdin.write(b"b\n")
+    process.stdin.flush()
+    # The answer before ends with a line end; the second one begins after it.
+    count = int(summary.removeprefix("[").split(" tokens")[0])
+    whole = dfc(
+        "run", reference_artifact.root, "--messages", "-", *LONG, "--max-new", count, stdin=messages_of("def f(x):")
+    ).stdout
+    answer += process.stdout.read(len(whole) - 1)
+    assert answer == whole
+    process.stdout.read(1)
+    process.send_signal(signal.SIGINT)
+    summary = read_line(process.stderr)
+    assert "(interrupted)" in summary
+    taken, _, total = summary.split(", ")[-1].split()[:3]
+    assert 0 < int(taken) < int(total)
+    process.stdin.close()
+    assert process.wait(timeout=PATIENCE) == 0
+
+
+def test_at_a_terminal(reference_artifact: Artifact, started: list[subprocess.Popen[bytes]]) -> None:
+    """Typed lines, a Ctrl-C between answers, a message that does not fit, and Ctrl-D."""
+    controller, terminal = pty.openpty()
+    process = start(started, "run", reference_artifact.root, "--chat", "--max-new", 12, stdin=terminal)
+    os.close(terminal)
+    expect(process.stderr, "> ")
+    os.write(controller, b"def f(x):\n")
+    expect(process.stderr, "> ")
+    process.send_signal(signal.SIGINT)
+    expect(process.stderr, "Ctrl-D ends\n> ")
+    for _ in range(10):
+        # A terminal takes lines of at most 4,095 bytes.
+        os.write(controller, b"1 2 3 4 5 6 7 8 9 " * 200 + b"\n")
+        if "no room" in expect(process.stderr, "> "):
+            break
+    else:
+        pytest.fail("the context was never full")
+    os.write(controller, b"\x04")
+    output, errors = process.communicate(timeout=PATIENCE)
+    os.close(controller)
+    assert process.returncode == 0, errors
+    assert output.decode().startswith(answer_to(reference_artifact, "def f(x):") + "\n")
+
+
+def expect(stream: IO[bytes], end: str) -> str:
+    """Read until the text ends so."""
+    read = b""
+    while not read.endswith(end.encode()):
+        byte = stream.read(1)
+        assert byte, read
+        read += byte
+    return read.decode()
