@@ -83,14 +83,20 @@ def started() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 def start(started: list[subprocess.Popen[bytes]], *arguments: object, stdin: int = subprocess.PIPE) -> Any:
     command = [str(DFC), *map(str, arguments)]
-    process = subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    # Unbuffered: `communicate` does not see what a buffered reader has read ahead.
+    process = subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
     started.append(process)
     return process
 
 
-def read_line(stream: IO[bytes]) -> str:
-    """Return the next line: of an answer, as soon as it is certain."""
-    return stream.readline().decode()
+def read(stream: IO[bytes], size: int) -> bytes:
+    """Return exactly `size` bytes."""
+    parts = b""
+    while len(parts) < size:
+        part = stream.read(size - len(parts))
+        assert part, parts
+        parts += part
+    return parts
 
 
 @pytest.mark.parametrize("speculation", ["none", "dflash2"])
@@ -130,9 +136,9 @@ def test_ctrl_c_ends_an_answer_and_not_the_session(
     process = start(started, "run", reference_artifact.root, "--chat", *LONG)
     process.stdin.write(b"def f(x):\n")
     process.stdin.flush()
-    answer = process.stdout.read(1)
+    answer = read(process.stdout, 1)
     process.send_signal(signal.SIGINT)
-    summary = read_line(process.stderr)
+    summary = process.stderr.readline().decode()
     assert "(interrupted)" in summary
     process.stdin.write(b"b\n")
     process.stdin.flush()
@@ -141,11 +147,11 @@ def test_ctrl_c_ends_an_answer_and_not_the_session(
     whole = dfc(
         "run", reference_artifact.root, "--messages", "-", *LONG, "--max-new", count, stdin=messages_of("def f(x):")
     ).stdout
-    answer += process.stdout.read(len(whole) - 1)
+    answer += read(process.stdout, len(whole) - 1)
     assert answer == whole
-    process.stdout.read(1)
+    read(process.stdout, 1)
     process.send_signal(signal.SIGINT)
-    summary = read_line(process.stderr)
+    summary = process.stderr.readline().decode()
     assert "(interrupted)" in summary
     taken, _, total = summary.split(", ")[-1].split()[:3]
     assert 0 < int(taken) < int(total)
@@ -179,9 +185,7 @@ def test_at_a_terminal(reference_artifact: Artifact, started: list[subprocess.Po
 
 def expect(stream: IO[bytes], end: str) -> str:
     """Read until the text ends so."""
-    read = b""
-    while not read.endswith(end.encode()):
-        byte = stream.read(1)
-        assert byte, read
-        read += byte
-    return read.decode()
+    text = b""
+    while not text.endswith(end.encode()):
+        text += read(stream, 1)
+    return text.decode()
