@@ -46,7 +46,7 @@ def converse(session: ChatSession, on_round: Callable[[Round], None]) -> None:
     if messages and messages[-1]["role"] == "user":
         _answer(session, None, on_round)
     for message in _typed() if interactive else _piped():
-        if message == EXIT:
+        if message.strip() == EXIT:
             return
         if not message.strip():
             continue
@@ -86,6 +86,8 @@ def _typed() -> Iterator[str]:
             yield _edited_line()
         except KeyboardInterrupt:
             click.echo(f"\n{EXIT} or Ctrl-D ends", err=True)
+        except UnicodeDecodeError as error:
+            click.echo(f"dfc: that line is not UTF-8 text: {error}", err=True)
         except EOFError:
             click.echo(err=True)
             return

@@ -7,6 +7,7 @@ import os
 import pty
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -119,15 +120,23 @@ def test_ctrl_c_ends_a_run_with_what_is_there(
     assert count == 1 + sum(accepted) + len(accepted)
 
 
-def test_ctrl_c_leaves_json_whole(reference_artifact: Artifact, started: list[subprocess.Popen[bytes]]) -> None:
-    process = start(started, "run", reference_artifact.root, "--json", *LONG, "--prompt", "def f(x):\n", "--debug")
-    # Nothing is printed before the end: wait until the engines are loaded and the generation is on.
-    with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(timeout=4)
+def test_ctrl_c_leaves_json_whole(
+    reference_artifact: Artifact, started: list[subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    options = ("--json", *LONG, "--prompt", "def f(x):\n", "--trace", tmp_path / "trace")
+    process = start(started, "run", reference_artifact.root, *options)
+    # Nothing is printed before the end; but the trace grows.
+    deadline = time.monotonic() + PATIENCE
+    while not any(file.stat().st_size for file in tmp_path.iterdir()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
-    assert json.loads(output)["finish_reason"] == "interrupted"
+    report = json.loads(output)
+    assert report["finish_reason"] == "interrupted"
+    assert [file.name for file in tmp_path.iterdir()] == ["trace"]
+    assert len((tmp_path / "trace").read_text().splitlines()) == report["stats"]["rounds"]
 
 
 def test_ctrl_c_ends_an_answer_and_not_the_session(
@@ -181,6 +190,26 @@ def test_at_a_terminal(reference_artifact: Artifact, started: list[subprocess.Po
     os.close(controller)
     assert process.returncode == 0, errors
     assert output.decode().startswith(answer_to(reference_artifact, "def f(x):") + "\n")
+
+
+def test_at_a_terminal_that_shows_the_answers(
+    reference_artifact: Artifact, started: list[subprocess.Popen[bytes]]
+) -> None:
+    controller, terminal = pty.openpty()
+    command = [str(DFC), "run", str(reference_artifact.root), "--chat", "--max-new", "12"]
+    process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=subprocess.DEVNULL)
+    started.append(process)
+    os.close(terminal)
+    shown = b""
+    for line in (b"def f(x):\n", b"/exit\n"):
+        while not shown.endswith(b"> "):
+            shown += os.read(controller, 1)
+        os.write(controller, line)
+        shown += b"|"
+    assert process.wait(timeout=PATIENCE) == 0
+    os.close(controller)
+    answer = answer_to(reference_artifact, "def f(x):")
+    assert answer in shown.split(b"|")[1].decode().replace("\r\n", "\n")
 
 
 def expect(stream: IO[bytes], end: str) -> str:
