@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,14 @@ import pytest
 from dfc.artifacts import Artifact
 from dfc.runtime.chat import ChatSession
 from dfc.runtime.chat_template import load_chat_template
-from dfc.runtime.decode import Decoder
+from dfc.runtime.decode import Decoder, Round
 from dfc.runtime.errors import RunError
 from dfc.runtime.generate import Generation, Limits, generate
 from dfc.runtime.load import load_decoder
 from dfc.runtime.messages import Conversation
 from dfc.runtime.plan import RunContext, SpeculationRequest, resolve
 from dfc.runtime.text import TextCodec
+from tests.runtime.byte_level import tokens_of
 
 REASONING = Path(__file__).with_name("templates") / "reasoning.jinja"
 QUESTIONS = ("def f(x):", "    return x  # naïve", "class A:")
@@ -98,6 +100,58 @@ def test_turns_go_on_from_the_answers_tokens(
         if known:
             assert len(known) - 9 <= statistics.reused_tokens <= len(known)
         known = [*prompt, *generation.token_ids]
+
+
+class Spelling:
+    """Answers "word" with a token for every letter, and ends the turn or not."""
+
+    reused = 0
+
+    def __init__(self, codec: TextCodec, end: list[int]) -> None:
+        self.prompts: list[list[int]] = []
+        self.answer = tokens_of(codec, b"word", min) + end
+        self._rest = iter(self.answer)
+
+    def warm_up(self) -> None:
+        """Nothing to do."""
+
+    def start(self, prompt: Sequence[int], keep: int = 0) -> int:
+        self.prompts.append(list(prompt))
+        self._rest = iter(self.answer)
+        return next(self._rest)
+
+    def step(self) -> Round:
+        return Round(0, (), 0, (next(self._rest),))
+
+
+@pytest.mark.parametrize(
+    "end, limits", [([IM_END], Limits(9, 4096, frozenset({IM_END}))), ([], Limits(4, 4096, frozenset()))]
+)
+def test_an_answers_own_tokens_stay(
+    reference_artifact: Artifact, codec: TextCodec, end: list[int], limits: Limits
+) -> None:
+    decoder = Spelling(codec, end)
+    session = open_session(reference_artifact, codec, decoder, limits=limits)
+    ask(session, "a")
+    ask(session, "b")
+    first, second = decoder.prompts
+    assert codec.encode("word") != tokens_of(codec, b"word", min)
+    assert second[: len(first) + len(decoder.answer)] == [*first, *decoder.answer]
+    template = load_chat_template(reference_artifact, None, {}, with_tools=False)
+    assert codec.decode_rendered(second) == template.render(Conversation(session.conversation.messages[:-1]))
+
+
+def test_tokens_that_may_reach_across_are_made_anew(
+    reference_artifact: Artifact, codec: TextCodec, tmp_path: Path
+) -> None:
+    """Without a special token after the answer, the text there may be one token with it."""
+    file = tmp_path / "bare.jinja"
+    file.write_text("{% for message in messages %}{{ message.content }} {% endfor %}")
+    decoder = Spelling(codec, [])
+    session = open_session(reference_artifact, codec, decoder, file, Limits(4, 4096, frozenset()))
+    ask(session, "a")
+    ask(session, "b")
+    assert decoder.prompts == [codec.encode("a "), codec.encode("a word b ")]
 
 
 def test_an_answer_that_is_written_anew_costs_no_more_than_itself(
