@@ -106,6 +106,20 @@ def test_a_prompt_that_differs_starts_from_nothing(pair: tuple[Decoder, Decoder]
     assert_same_states(going_on, other)
 
 
+@pytest.mark.parametrize("size", [3, 8, 15, 16, 17, 20])
+def test_a_beginning_of_what_was_decoded_is_decoded_again(pair: tuple[Decoder, Decoder], size: int) -> None:
+    """The next token is asked for, so one call at least is made."""
+    going_on, other = pair
+    prompt = list(range(50, 70))
+    going_on.start([3])
+    first, _ = decode(going_on, prompt, 5)
+    for again in (prompt[:size], prompt[:size], [*prompt, *first.token_ids[:3]], [*prompt, *first.token_ids]):
+        generation, rounds = decode(going_on, again, 12)
+        expected, expected_rounds = fresh(other, again, 12)
+        assert (generation.token_ids, rounds) == (expected.token_ids, expected_rounds)
+        assert_same_states(going_on, other)
+
+
 def test_the_kept_state_serves_a_history_that_was_written_anew(pair: tuple[Decoder, Decoder]) -> None:
     """Templates that drop an answer's reasoning change what comes after the user's message."""
     going_on, other = pair
