@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from dfc.runtime.drafters.kind import Drafter
+from dfc.runtime.history import History
 from dfc.runtime.target import AdvancingTarget, Block, VerifyingTarget
 
 PREFILL_ROWS = 256
@@ -24,13 +25,21 @@ class Round:
 
 
 class Decoder(Protocol):
-    """One sequence being decoded."""
+    """One sequence being decoded.
+
+    ``reused`` is how many leading tokens of the prompt the last `start` found in its states.
+    """
+
+    reused: int
 
     def warm_up(self) -> None:
         """Run every call of a round once, so that the first real one finds its memory in place; then forget it."""
 
-    def start(self, prompt: Sequence[int]) -> int:
-        """Take in the prompt and return the first new token."""
+    def start(self, prompt: Sequence[int], keep: int = 0) -> int:
+        """Take in the prompt, from where it leaves the tokens committed before, and return the first new token.
+
+        The state after `keep` leading tokens is kept, for prompts to come that begin with these and one token more.
+        """
 
     def step(self) -> Round:
         """Do one round."""
@@ -42,22 +51,30 @@ class PlainDecoder:
     def __init__(self, target: AdvancingTarget, prefill_rows: int = PREFILL_ROWS) -> None:
         self._target = target
         self._prefill_rows = prefill_rows
+        self._history = History(target.states)
         self._anchor = 0
+        self.reused = 0
 
     def warm_up(self) -> None:
         self.start([0])
         for _ in self._target.states.alternatives:
             self.step()
         self._target.reset()
+        self._history.reset()
 
-    def start(self, prompt: Sequence[int]) -> int:
-        for chunk, _ in chunks(prompt, self._prefill_rows):
+    def start(self, prompt: Sequence[int], keep: int = 0) -> int:
+        self.reused = self._target.length = self._history.continue_to(prompt)
+        for chunk, _ in chunks(prompt, self._prefill_rows, self.reused, keep):
             self._anchor = self._target.advance(chunk)
+            self._history.add(chunk)
+            if self._target.length == keep:
+                self._history.keep()
         return self._anchor
 
     def step(self) -> Round:
         anchor = self._anchor
         self._anchor = self._target.advance([anchor])
+        self._history.add([anchor])
         return Round(anchor, (), 0, (self._anchor,))
 
 
@@ -68,7 +85,9 @@ class SpeculativeDecoder:
         self._target = target
         self._drafter = drafter
         self._prefill_rows = prefill_rows
+        self._history = History(target.states)
         self._block: Block | None = None
+        self.reused = 0
 
     def warm_up(self) -> None:
         self.start([0])
@@ -76,14 +95,19 @@ class SpeculativeDecoder:
             self.step()
         self._target.reset()
         self._drafter.reset()
+        self._history.reset()
         self._block = None
 
-    def start(self, prompt: Sequence[int]) -> int:
-        for chunk, following in chunks(prompt, self._prefill_rows):
+    def start(self, prompt: Sequence[int], keep: int = 0) -> int:
+        self._continue_to(prompt)
+        for chunk, following in chunks(prompt, self._prefill_rows, self.reused, keep):
             # The last chunk's rows wait: the first round's draft takes them in.
             if self._block is not None:
                 self._drafter.follow(self._block)
             self._block = self._target.commit(chunk, following)
+            self._history.add(chunk)
+            if self._target.length == keep:
+                self._history.keep()
         assert self._block is not None
         return self._block.anchor
 
@@ -92,11 +116,31 @@ class SpeculativeDecoder:
         anchor = self._block.anchor
         drafts = self._drafter.draft(self._block)
         proposed, self._block = self._target.verify_drafted(anchor, drafts, self._drafter.draft_tokens)
+        self._history.add((anchor, *proposed[: self._block.accepted]))
         return Round(anchor, tuple(proposed), self._block.accepted, self._block.next_ids)
 
+    def _continue_to(self, prompt: Sequence[int]) -> None:
+        committed = self._target.length
+        self.reused = self._target.length = self._history.continue_to(prompt)
+        if self.reused < committed:
+            # The drafter takes in a block only after the target's next call, so it has every row that is left.
+            self._drafter.rewind(self.reused)
+            self._block = None
+        elif self._block is not None:
+            following = prompt[self.reused]
+            self._block = replace(self._block, next_ids=(*self._block.next_ids[:-1], following), anchor=following)
 
-def chunks(prompt: Sequence[int], rows: int) -> Iterator[tuple[Sequence[int], int | None]]:
-    """Yield the prompt in pieces of at most `rows` tokens, each with the token after it (None at the end)."""
-    for begin in range(0, len(prompt), rows):
-        end = begin + rows
+
+def chunks(
+    prompt: Sequence[int], rows: int, begin: int = 0, border: int = 0
+) -> Iterator[tuple[Sequence[int], int | None]]:
+    """Yield the prompt from `begin` in pieces of at most `rows` tokens, each with the token after it (None at the end).
+
+    A piece ends at `border` where it lies inside.
+    """
+    while begin < len(prompt):
+        end = min(begin + rows, len(prompt))
+        if begin < border < end:
+            end = border
         yield prompt[begin:end], prompt[end] if end < len(prompt) else None
+        begin = end

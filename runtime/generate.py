@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dfc.runtime.decode import Decoder, Round
+from dfc.runtime.errors import RunError
 from dfc.runtime.statistics import Statistics, StatisticsRecorder
 
-FinishReason = Literal["stop", "length", "context"]
+FinishReason = Literal["stop", "length", "context", "interrupted"]
 
 
 @dataclass(frozen=True)
@@ -24,11 +25,28 @@ class Limits:
 
 @dataclass(frozen=True)
 class Generation:
-    """The new tokens (a stop token is the last of them), why they end, and how the rounds went."""
+    """The new tokens (what completes a stop is the last of them), why they end, and how the rounds went.
+
+    ``stop_reason`` is the stop that was met: a string, or the id of a stop token; None where none was.
+    """
 
     token_ids: tuple[int, ...]
     finish_reason: FinishReason
+    stop_reason: str | int | None
     statistics: Statistics
+
+
+def check_room(prompt_tokens: int, limits: Limits) -> None:
+    """Check that at least one new token fits.
+
+    Raises:
+        RunError: the prompt fills the context.
+    """
+    if prompt_tokens >= limits.max_context:
+        raise RunError(
+            f"the prompt has {prompt_tokens} tokens, which leaves no room in the artifact's context of"
+            f" {limits.max_context}; shorten it or build with a larger --max-context"
+        )
 
 
 def generate(
@@ -36,35 +54,46 @@ def generate(
     prompt: Sequence[int],
     limits: Limits,
     *,
+    keep: int = 0,
+    watch: Callable[[int], str | None] = lambda token: None,
+    interrupted: Callable[[], bool] = lambda: False,
     on_tokens: Callable[[Sequence[int]], None] = lambda tokens: None,
     on_round: Callable[[Round], None] = lambda finished: None,
 ) -> Generation:
-    """Decode until something in `limits` ends it.
+    """Decode until something in `limits` ends it, `watch` finds a stop string, or it is `interrupted`.
 
-    `on_tokens` gets every new token once, in order; `on_round` gets every round whole, tokens past the end included.
+    `keep` is as in `Decoder.start`. `watch` gets every new token but a stop token and returns the stop string that it
+    completes; `interrupted` is asked after every round. `on_tokens` gets a round's tokens up to the end; `on_round`
+    gets every round whole, tokens past the end included.
+
+    Raises:
+        RunError: the prompt fills the context.
     """
-    recorder = StatisticsRecorder()
+    check_room(len(prompt), limits)
+    recorder = StatisticsRecorder(prompt_tokens=len(prompt))
     room = min(limits.max_new, limits.max_context - len(prompt))
     token_ids: list[int] = []
+    stop_reason: str | int | None = None
 
     def take(tokens: Sequence[int]) -> FinishReason | None:
-        for position, token in enumerate(tokens):
-            if token in limits.stop_token_ids:
-                reason: FinishReason | None = "stop"
-            elif len(token_ids) + position + 1 == room:
+        nonlocal stop_reason
+        reason: FinishReason | None = None
+        kept = 0
+        while reason is None and kept < len(tokens):
+            token = tokens[kept]
+            kept += 1
+            stop_reason = token if token in limits.stop_token_ids else watch(token)
+            if stop_reason is not None:
+                reason = "stop"
+            elif len(token_ids) + kept == room:
                 reason = "length" if room == limits.max_new else "context"
-            else:
-                continue
-            kept = tokens[: position + 1]
-            break
-        else:
-            reason, kept = None, tokens
-        token_ids.extend(kept)
-        on_tokens(kept)
-        return reason
+        token_ids.extend(tokens[:kept])
+        on_tokens(tokens[:kept])
+        return reason if reason is not None or not interrupted() else "interrupted"
 
     began = time.perf_counter()
-    first = decoder.start(prompt)
+    first = decoder.start(prompt, keep)
+    recorder.reused_tokens = decoder.reused
     recorder.prefill_seconds = time.perf_counter() - began
     finish_reason = take((first,))
     began = time.perf_counter()
@@ -74,4 +103,4 @@ def generate(
         on_round(finished)
         finish_reason = take(finished.tokens)
     recorder.decode_seconds = time.perf_counter() - began
-    return Generation(tuple(token_ids), finish_reason, recorder.finish(len(token_ids)))
+    return Generation(tuple(token_ids), finish_reason, stop_reason, recorder.finish(len(token_ids)))

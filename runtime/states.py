@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dfc.artifacts import Tensor
-from dfc.runtime.engine import Buffer, Engine
+from dfc.runtime.engine import Array, Buffer, Engine
 
 
 class States:
@@ -40,7 +40,7 @@ class States:
         return bound
 
     def swap(self) -> None:
-        """Make what the last call wrote the states of the next."""
+        """Make what the last call wrote the states of the next; a second time, go back to before that call."""
         self.current = (self.current + 1) % len(self.alternatives)
 
     def reset(self) -> None:
@@ -49,6 +49,15 @@ class States:
         for pair in self._states.values():
             for buffer in pair:
                 buffer.clear()
+
+    def copy(self) -> Mapping[str, Array]:
+        """Return the current states' values on the host, for `restore`."""
+        return {name: pair[self.current].read().copy() for name, pair in self._states.items()}
+
+    def restore(self, copied: Mapping[str, Array]) -> None:
+        """Set the current states. Caches stay: the rows of the tokens before are still in them."""
+        for name, pair in self._states.items():
+            pair[self.current].write(copied[name])
 
     def snapshot(self) -> Mapping[str, Buffer]:
         """Return the current caches and states by input name."""

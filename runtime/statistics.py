@@ -14,8 +14,11 @@ class Statistics:
     ``tokens_per_round`` counts the token that the target adds itself (accepted + 1); ``acceptance_rate`` is accepted
     over drafted; ``accepted_per_position[i]`` is the number of rounds whose draft i + 1 held. ``tokens_per_second`` is
     over the decoding time, for the tokens after the first (which the prompt's pass gives). Times are in seconds.
+    ``reused_tokens`` of the ``prompt_tokens`` were in the states already, from a generation before.
     """
 
+    prompt_tokens: int
+    reused_tokens: int
     rounds: int
     drafted_tokens: int
     accepted_tokens: int
@@ -31,6 +34,8 @@ class Statistics:
 class StatisticsRecorder:
     """Collects rounds while they happen."""
 
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
     rounds: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
@@ -51,6 +56,8 @@ class StatisticsRecorder:
     def finish(self, token_count: int) -> Statistics:
         """Return the numbers for a generation of `token_count` tokens."""
         return Statistics(
+            prompt_tokens=self.prompt_tokens,
+            reused_tokens=self.reused_tokens,
             rounds=self.rounds,
             drafted_tokens=self.drafted_tokens,
             accepted_tokens=self.accepted_tokens,

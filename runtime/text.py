@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -17,15 +17,29 @@ class TextCodec:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
+        added = tokenizer.get_added_tokens_decoder()
+        self.special_tokens: Mapping[str, int] = {token.content: id_ for id_, token in added.items() if token.special}
+        """The ids of tokens that have no text in an answer."""
 
     def encode(self, text: str) -> list[int]:
-        """Return the token ids of a text, special tokens in it recognised."""
+        """Return the token ids of a prompt, special tokens in it recognised, and those that the tokenizer puts around
+        a text."""
         ids: list[int] = self._tokenizer.encode(text).ids
+        return ids
+
+    def encode_rendered(self, text: str) -> list[int]:
+        """Return the token ids of a rendered conversation, which has its special tokens in it."""
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of token ids; special tokens have none."""
         text: str = self._tokenizer.decode(list(token_ids), skip_special_tokens=True)
+        return text
+
+    def decode_rendered(self, token_ids: Sequence[int]) -> str:
+        """Return the text of token ids, special tokens written out."""
+        text: str = self._tokenizer.decode(list(token_ids), skip_special_tokens=False)
         return text
 
     def stream(self) -> TextStream:

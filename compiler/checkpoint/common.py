@@ -62,3 +62,25 @@ def real_vocabulary(directory: Path, vocab_size: int) -> int:
     if not ids or not all(type(token_id) is int and token_id >= 0 for token_id in ids):
         raise CheckpointError(f"{file} is not a tokenizer that can be read: its token ids are not whole numbers")
     return min(max(ids) + 1, vocab_size)
+
+
+def tokenizer_end_ids(directory: Path) -> tuple[int, ...]:
+    """Return the ids of the tokenizer's own end token: chat models end a turn with it, and generation configs that were
+    written for the base model do not name it.
+
+    Raises:
+        CheckpointError: a file is not what it should be.
+    """
+    config, tokenizer = directory / "tokenizer_config.json", directory / "tokenizer.json"
+    if not config.exists() or not tokenizer.exists():
+        return ()
+    file = config
+    try:
+        token = json.loads(config.read_text(encoding="utf-8")).get("eos_token")
+        file = tokenizer
+        added = json.loads(tokenizer.read_text(encoding="utf-8")).get("added_tokens") or []
+        # Older configs hold an object with the token's text.
+        text = token.get("content") if isinstance(token, dict) else token
+        return tuple(int(entry["id"]) for entry in added if text is not None and entry["content"] == text)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{file} cannot be read: {error}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import cast, get_args
 
-from dfc.compiler.checkpoint.common import MAX_LAYERS, read_attention, read_rope, real_vocabulary
+from dfc.compiler.checkpoint.common import MAX_LAYERS, read_attention, read_rope, real_vocabulary, tokenizer_end_ids
 from dfc.compiler.checkpoint.expected import mtp_shapes, target_shapes
 from dfc.compiler.checkpoint.fields import Fields, read_fields
 from dfc.compiler.checkpoint.safetensors_index import TensorIndex, read_index
@@ -152,15 +152,18 @@ def _mtp(
 
 
 def _eos_token_ids(directory: Path, top: Fields, config: Fields, vocab_size: int) -> tuple[int, ...]:
+    """Return what the generation config names, else the config, and the tokenizer's own end token."""
     generation = directory / "generation_config.json"
     sources = [read_fields(generation)] if generation.exists() else []
+    named: tuple[int, ...] = ()
     for fields in (*sources, top, config):
         if "eos_token_id" in fields:
-            ids = fields.integers("eos_token_id")
-            for token_id in ids:
+            named = fields.integers("eos_token_id")
+            for token_id in named:
                 if not 0 <= token_id < vocab_size:
                     raise fields.error(
                         "eos_token_id", f"names {token_id}, which is not in the vocabulary of {vocab_size}"
                     )
-            return ids
-    return ()
+            break
+    own = (token_id for token_id in tokenizer_end_ids(directory) if token_id < vocab_size)
+    return tuple(dict.fromkeys((*named, *own)))

@@ -45,7 +45,9 @@ def _rows(weight: ir.Value | None) -> int:
 
 def _checkpoint(weight: ir.Value | None) -> str:
     """Return the folder of the file that a weight lies in, empty for a weight that is computed."""
-    while weight is not None and not isinstance(weight.const_value, ir.ExternalTensor):
+    while weight is not None:
+        if isinstance(weight.const_value, ir.ExternalTensor):
+            return str(weight.const_value.location).partition("/")[0]
         node = weight.producer()
         weight = node.inputs[0] if node is not None and node.op_type == "Cast" else None
-    return "" if weight is None else str(weight.const_value.location).partition("/")[0]
+    return ""

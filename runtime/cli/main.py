@@ -11,10 +11,11 @@ import click
 
 from dfc.runtime.cli.build import build
 from dfc.runtime.cli.inspect import inspect
+from dfc.runtime.cli.interrupt import INTERRUPTED
 from dfc.runtime.cli.options import debug_option
 from dfc.runtime.cli.run import run
 
-FAILURE, USAGE, INTERRUPTED = 1, 2, 130
+FAILURE, USAGE = 1, 2
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

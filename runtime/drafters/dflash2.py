@@ -35,6 +35,10 @@ class DFlash2Drafter:
         self._length = 0
         self._states.reset()
 
+    def rewind(self, length: int) -> None:
+        """Forget the rows past `length`: what the caches hold there is never read."""
+        self._length = length
+
     def follow(self, block: Block) -> None:
         """Append context; the graph always drafts, so it is asked for the smallest block."""
         self._run(block, slots=1)

@@ -20,6 +20,9 @@ class Drafter(Protocol):
     def reset(self) -> None:
         """Forget the sequence."""
 
+    def rewind(self, length: int) -> None:
+        """Forget the rows past the first `length` taken in."""
+
     def follow(self, block: Block) -> None:
         """Take in committed rows without drafting: a prompt chunk that is not the last."""
 

@@ -36,6 +36,10 @@ class MTPDrafter:
         self._length = 0
         self._states.reset()
 
+    def rewind(self, length: int) -> None:
+        """Forget the rows past `length`: what the caches hold there is never read."""
+        self._length = length
+
     def follow(self, block: Block) -> None:
         """Replay the rows; what the graph drafts after them is not read."""
         self._run(block)

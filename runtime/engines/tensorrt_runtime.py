@@ -5,12 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from dfc.artifacts import Engine as EngineFile
 from dfc.runtime.engines.cuda import ITEM_SIZES, CudaDevice
-from dfc.runtime.engines.cuda_weights import DeviceWeights
 from dfc.runtime.errors import RunError
+
+
+class Addresses(Protocol):
+    """Where the weights lie."""
+
+    def address(self, name: str) -> int:
+        """Return one weight's address."""
+
 
 CreateContext = Callable[[Any], Any]
 """Makes an execution context, without memory of its own, from an engine."""
@@ -88,7 +95,7 @@ class LoadedEngine:
         self._unread: dict[str, Any] = {}
         self._warm = False
 
-    def bind(self, addresses: Mapping[str, int], weights: DeviceWeights) -> None:
+    def bind(self, addresses: Mapping[str, int], weights: Addresses) -> None:
         """Set the address of every tensor: inputs that nobody gives are weights, outputs nobody wants go nowhere."""
         if self.scratch_size:
             self.context.set_device_memory(int(self._runtime.scratch(self.scratch_size).handle), self.scratch_size)
@@ -118,7 +125,7 @@ class LoadedEngine:
         return int(self._unread[name].handle)
 
     def _size(self, name: str) -> int:
-        return math.prod(self.shapes[name]) * ITEM_SIZES[self.dtypes[name]]
+        return int(math.prod(self.shapes[name])) * ITEM_SIZES[self.dtypes[name]]
 
     def _warm_up(self, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> None:
         """Run once before recording, for the library does things only in a first run.
@@ -129,7 +136,7 @@ class LoadedEngine:
         in_place = {name: address for name, address in inputs.items() if address in outputs.values()}
         written = [*in_place, *outputs]
         waste = self._runtime.device.allocate(max(self._size(name) for name in written))
-        self._set(inputs | dict.fromkeys(written, int(waste.handle)))
+        self._set({**inputs, **dict.fromkeys(written, int(waste.handle))})
         self.enqueue(self._runtime.device.stream_address)
         self._runtime.device.stream.sync()
         self._warm = True

@@ -143,6 +143,35 @@ def test_end_tokens(tmp_path: Path, generation: Any, config: Any, eos: tuple[int
     assert load_target(small.write(tmp_path)).eos_token_ids == eos
 
 
+@pytest.mark.parametrize("token", ["<end>", {"content": "<end>", "special": True}])
+@pytest.mark.parametrize(("named", "eos"), [([5, 6], (5, 6, 7)), ([7, 5], (7, 5))])
+def test_the_tokenizers_end_token_ends_too(tmp_path: Path, token: Any, named: list[int], eos: tuple[int, ...]) -> None:
+    small = small_target()
+    small.files["generation_config.json"] = {"eos_token_id": named}
+    small.files["tokenizer_config.json"] = {"eos_token": token}
+    small.files["tokenizer.json"] = {
+        "model": {"vocab": {"a": 0}},
+        "added_tokens": [{"id": 6, "content": "<other>"}, {"id": 7, "content": "<end>"}],
+    }
+    assert load_target(small.write(tmp_path)).eos_token_ids == eos
+
+
+@pytest.mark.parametrize("token", [None, "<absent>"])
+def test_a_tokenizer_without_an_end_token_adds_none(tmp_path: Path, token: Any) -> None:
+    small = small_target()
+    small.files["tokenizer_config.json"] = {"eos_token": token}
+    small.files["tokenizer.json"] = {"model": {"vocab": {"a": 0}}, "added_tokens": [{"id": 7, "content": "<end>"}]}
+    assert load_target(small.write(tmp_path)).eos_token_ids == (3,)
+
+
+def test_a_damaged_tokenizer_config_is_named(tmp_path: Path) -> None:
+    small = small_target()
+    small.files["tokenizer_config.json"] = ["eos_token"]
+    small.files["tokenizer.json"] = {"model": {"vocab": {"a": 0}}}
+    with pytest.raises(CheckpointError, match=r"tokenizer_config.json"):
+        load_target(small.write(tmp_path))
+
+
 @pytest.mark.parametrize(
     ("vocabulary", "added", "rows"),
     [

@@ -3,40 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dfc.artifacts import Artifact
+from tests.cli.process import assert_fails, dfc
 from tests.oracle.random_checkpoints import DraftGeometry, TargetGeometry, write_dflash2, write_target
 from tests.paths import REFERENCE
-
-DFC = Path(sys.executable).with_name("dfc")
-
-
-def dfc(*arguments: object, stdin: bytes = b"", environment: dict[str, str] | None = None) -> Any:
-    return subprocess.run(
-        [DFC, *map(str, arguments)],
-        input=stdin,
-        capture_output=True,
-        check=False,
-        env={**os.environ, **(environment or {})},
-    )
-
-
-def assert_fails(finished: Any, code: int, *fragments: str) -> None:
-    """One sentence on stderr, nothing on stdout."""
-    message = finished.stderr.decode()
-    assert finished.returncode == code, message
-    assert finished.stdout == b""
-    assert message.count("\n") == 1, message
-    assert "Traceback" not in message
-    for fragment in fragments:
-        assert fragment in message
 
 
 @pytest.mark.parametrize("speculation", ["none", "mtp", "dflash2", "auto"])
@@ -49,7 +24,7 @@ def test_json_reports_everything(
     finished = dfc("run", reference_artifact.root, "--prompt", case["prompt"], *options)
     assert finished.returncode == 0, finished.stderr
     report = json.loads(finished.stdout)
-    assert list(report) == ["text", "token_ids", "finish_reason", "speculation", "stats"]
+    assert list(report) == ["text", "token_ids", "finish_reason", "stop_reason", "speculation", "stats"]
     assert report["token_ids"] == case["greedy_ids"]
     assert report["finish_reason"] == "length"
     assert report["speculation"]["backend"] == ("dflash2" if speculation == "auto" else speculation)
@@ -100,7 +75,7 @@ def test_end_of_sequence_stops(tmp_path: Path) -> None:
     (target / "generation_config.json").write_text(json.dumps({"eos_token_id": [second]}))
     assert dfc("build", target, "-o", tmp_path / "artifact", "--force").returncode == 0
     stopped = json.loads(dfc("run", tmp_path / "artifact", *options).stdout)
-    assert (stopped["finish_reason"], stopped["token_ids"][-1]) == ("stop", second)
+    assert (stopped["finish_reason"], stopped["stop_reason"], stopped["token_ids"][-1]) == ("stop", second, second)
     assert len(stopped["token_ids"]) <= 2
     ignored = json.loads(dfc("run", tmp_path / "artifact", *options, "--ignore-eos").stdout)
     assert (ignored["finish_reason"], len(ignored["token_ids"])) == ("length", 3)
