@@ -28,6 +28,7 @@ from dfc.compiler.engines.shapes import padded_capacity
 from dfc.compiler.errors import BuildError
 from dfc.compiler.export.stage import StageGraph, dtype_name
 from dfc.compiler.models import mtp, target
+from dfc.compiler.models.choice import CHOICES
 from dfc.compiler.models.drafter import DrafterBuild
 from dfc.compiler.models.drafters import load_drafter
 from dfc.compiler.models.target import TargetOptions, advance_stage, verify_stage
@@ -163,9 +164,10 @@ def _stage_graphs(plan: BuildPlan) -> Iterator[StageGraph]:
         hidden_output=any(drafter.reads_hidden for drafter in plan.drafters),
         feature_layers=tuple(layer for drafter in plan.drafters for layer in drafter.feature_layers),
     )
-    yield advance_stage(plan.target, options)
-    if plan.drafters:
-        yield verify_stage(plan.target, options)
+    for choice in CHOICES:
+        yield advance_stage(plan.target, options, choice)
+        if plan.drafters:
+            yield verify_stage(plan.target, options, choice)
     for drafter in plan.drafters:
         yield from drafter.stages(plan.capacity)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dfc.runtime.engine import Array, Buffer, Call, Copy, Engine, integers
+from dfc.runtime.sampling import Sampling, SamplingInputs
 from dfc.runtime.states import States
 
 
@@ -29,15 +30,16 @@ class Block:
 
 
 class AdvancingTarget:
-    """The target for plain decoding, on the stage `target_advance`."""
+    """The target for plain decoding, on the stage `target_advance` or, to sample, on `target_advance_sampling`."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, sampling: Sampling | None = None) -> None:
         self.length = 0
         self.states = States(engine, batch=1)
         self._engine = engine
         self._lengths, self._valid, self._anchor = (engine.share("int64", (1,)) for _ in range(3))
         # Only engines of static shape are told how many rows count: the others get no more.
         self._padded = any(tensor.name == "valid" for tensor in engine.stage.inputs)
+        self._sampling = None if sampling is None else SamplingInputs(engine, sampling, judged=1)
         self._calls: dict[int, tuple[Buffer, tuple[Call, ...]]] = {}
 
     def reset(self) -> None:
@@ -54,6 +56,8 @@ class AdvancingTarget:
         input_ids.write(_padded(ids, rows))
         self._lengths.write(integers([self.length]))
         self._valid.write(integers([len(ids)]))
+        if self._sampling is not None:
+            self._sampling.write(self.length + len(ids))
         calls[self.states.current].run(self.length + len(ids))
         self.states.swap()
         self.length += len(ids)
@@ -64,6 +68,8 @@ class AdvancingTarget:
         named = {"input_ids": input_ids, "lengths": self._lengths, "anchor": self._anchor}
         if self._padded:
             named["valid"] = self._valid
+        if self._sampling is not None:
+            named |= self._sampling.buffers
         calls = (self._engine.bind(named | self.states.bindings(current)) for current in self.states.alternatives)
         return input_ids, tuple(calls)
 
@@ -76,19 +82,21 @@ class _VerifyCalls:
     ids: Buffer
     hidden: Buffer | None
     features: Buffer | None
+    sampling: SamplingInputs | None
     calls: tuple[Call, ...]
 
 
 class VerifyingTarget:
-    """The target for speculative decoding, on the stage `target_verify`."""
+    """The target for speculative decoding, on the stage `target_verify` or, to sample, on `target_verify_sampling`."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, sampling: Sampling | None = None) -> None:
         self.length = 0
         self.states = States(engine, batch=1)
         self._engine = engine
         self._scalars = {
             name: engine.share("int64", (1,)) for name in ("lengths", "forced", "valid", "accepted", "anchor")
         }
+        self._sampling = sampling
         self._widths = {
             tensor.name: tensor.shape[-1] for tensor in engine.stage.outputs if tensor.name in ("hidden", "features")
         }
@@ -136,6 +144,8 @@ class VerifyingTarget:
         calls.ids.write(_padded(ids, calls.rows))
         for name, value in (("lengths", self.length), ("forced", forced), ("valid", valid)):
             self._scalars[name].write(integers([value]))
+        if calls.sampling is not None:
+            calls.sampling.write(self.length + forced)
         calls.calls[self.states.current].run(self.length + valid)
         self.states.swap()
         return calls
@@ -147,14 +157,16 @@ class VerifyingTarget:
         if drafts is not None:
             named["input_ids"] = self._engine.allocate("int64", (1, rows))
             copies = [Copy(ids, named["input_ids"]), Copy(drafts, named["input_ids"], 1)]
-        named["tokens"] = self._engine.share("int64", (1, judged))
         named["judged"] = self._engine.share("int64", (judged,))
         named["judged"].write(integers(np.arange(judged)))
+        sampling = None if self._sampling is None else SamplingInputs(self._engine, self._sampling, judged)
+        if sampling is not None:
+            named |= sampling.buffers
         for name, width in self._widths.items():
             named[name] = self._engine.allocate("float32", (1, rows, int(width)))
         bindings = (named | self.states.bindings(current) for current in self.states.alternatives)
         calls = tuple(self._engine.bind(binding, copies) for binding in bindings)
-        return _VerifyCalls(rows, ids, named.get("hidden"), named.get("features"), calls)
+        return _VerifyCalls(rows, ids, named.get("hidden"), named.get("features"), sampling, calls)
 
 
 def _padded(ids: Sequence[int], rows: int) -> Array:

@@ -1,4 +1,4 @@
-"""The two target stages, for every model family: `target_advance` and `target_verify`."""
+"""The target stages, for every model family: `target_advance` and `target_verify`, for each way to choose tokens."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from dfc.compiler.export import ops
 from dfc.compiler.export.stage import StageBuilder, StageGraph
 from dfc.compiler.export.weights import Weights
 from dfc.compiler.models import qwen3_5
+from dfc.compiler.models.choice import Choice, GreedyChoice
 from dfc.compiler.models.layers import FLOAT, INT64, take_rows
 from dfc.compiler.models.trunk import Committed, Rows, Trunk
-from dfc.compiler.models.verification import judge
+from dfc.compiler.models.verification import find_drafts
 
 WEIGHTS_FOLDER = "target"
 
@@ -36,14 +37,15 @@ class TargetOptions:
     feature_layers: tuple[int, ...] = ()
 
 
-def advance_stage(spec: TargetSpec, options: TargetOptions) -> StageGraph:
+def advance_stage(spec: TargetSpec, options: TargetOptions, choice: Choice = GreedyChoice) -> StageGraph:
     """Build `target_advance`: all T rows of every sequence are committed, `anchor` [N] is the choice after the last.
 
     Plain decoding needs no more: no acceptance, and no second look at the states. A padded stage has one more input,
     `valid` [N], the rows that are committed.
     """
-    stage = StageBuilder("target_advance", "target")
+    stage = StageBuilder(f"target_advance{choice.suffix}", "target")
     op = stage.op
+    chooser = choice(stage, spec, 1)
     weights = Weights(stage, spec.tensors, WEIGHTS_FOLDER)
     input_ids = stage.input("input_ids", INT64, ("N", "T"))
     lengths = stage.input("lengths", INT64, ("N",))
@@ -61,21 +63,22 @@ def advance_stage(spec: TargetSpec, options: TargetOptions) -> StageGraph:
         last = op.Gather(trunk.hidden, -1, axis=1)
         after = [state.after_all for state in trunk.states]
     logits = ops.linear(op, last, weights.float32(spec.head))
-    stage.output("anchor", op.ArgMax(logits, axis=-1, keepdims=0), INT64, ("N",))
+    stage.output("anchor", chooser.after_last(logits), INT64, ("N",))
     _state_outputs(stage, trunk, after)
     return stage.finish()
 
 
-def verify_stage(spec: TargetSpec, options: TargetOptions) -> StageGraph:
+def verify_stage(spec: TargetSpec, options: TargetOptions, choice: Choice = GreedyChoice) -> StageGraph:
     """Build `target_verify`: of the valid rows the first `forced` are committed, the rest are drafts judged here.
 
     Inputs besides tokens and states: `lengths` [N] committed so far, `forced` [N] >= 1, `valid` [N] >= forced, and
     `judged` [J] = 0 .. J - 1: the target is asked for its choice after each of the rows forced - 1 + j, so J is the
-    largest valid - forced, plus 1. Outputs: `tokens` [N, J] those choices, `accepted` [N], `anchor` [N] the choice
-    after the last accepted row, what the drafters read, and the states after the committed rows.
+    largest valid - forced, plus 1. Outputs: `accepted` [N], `anchor` [N] the choice after the last accepted row, what
+    the drafters read, and the states after the committed rows.
     """
-    stage = StageBuilder("target_verify", "target")
+    stage = StageBuilder(f"target_verify{choice.suffix}", "target")
     op = stage.op
+    chooser = choice(stage, spec, "J")
     weights = Weights(stage, spec.tensors, WEIGHTS_FOLDER)
     input_ids = stage.input("input_ids", INT64, ("N", "T"))
     lengths, forced, valid = (stage.input(name, INT64, ("N",)) for name in ("lengths", "forced", "valid"))
@@ -85,10 +88,8 @@ def verify_stage(spec: TargetSpec, options: TargetOptions) -> StageGraph:
     last_valid = op.Unsqueeze(op.Sub(valid, 1), [1])
     asked = op.Min(op.Add(op.Unsqueeze(op.Sub(forced, 1), [1]), judged), last_valid)
     logits = ops.linear(op, take_rows(op, trunk.hidden, asked), weights.float32(spec.head))
-    tokens = op.ArgMax(logits, axis=-1, keepdims=0)
-    verdict = judge(op, input_ids, tokens, asked, forced, valid)
+    verdict = chooser.judge(logits, find_drafts(op, input_ids, asked, valid), forced)
 
-    stage.output("tokens", tokens, INT64, ("N", "J"))
     stage.output("accepted", verdict.accepted, INT64, ("N",))
     stage.output("anchor", verdict.anchor, INT64, ("N",))
     if options.hidden_output:

@@ -174,7 +174,6 @@ def _call(
     for name, value in values.items():
         named[name] = engine.allocate("int64", integers(value).shape)
         named[name].write(integers(value))
-    named["tokens"] = engine.allocate("int64", (len(rows), judged))
     named |= {name: engine.allocate("int64", (len(rows),)) for name in ("accepted", "anchor")}
     bound = named | states.bindings(0)
     engine.bind(bound).run(0)

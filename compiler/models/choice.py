@@ -1,0 +1,89 @@
+"""How the target chooses tokens: the most likely ones, or a draw from its distribution. A stage is built for each."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from dfc.compiler.checkpoint.spec import TargetSpec
+from dfc.compiler.export.stage import StageBuilder
+from dfc.compiler.models.layers import FLOAT, INT64
+from dfc.compiler.models.sampling import SamplingParameters, distribution, draw
+from dfc.compiler.models.verification import Drafts, Verdict, count_accepted
+
+
+class GreedyChoice:
+    """The most likely token; a draft is accepted when it is that token."""
+
+    suffix = ""
+
+    def __init__(self, stage: StageBuilder, spec: TargetSpec, judged: str | int) -> None:
+        self._op = stage.op
+
+    def after_last(self, logits: ir.Value) -> ir.Value:
+        """Return the token [N] after rows of logits [N, V]."""
+        return self._op.ArgMax(logits, axis=-1, keepdims=0)
+
+    def judge(self, logits: ir.Value, drafts: Drafts, forced: ir.Value) -> Verdict:
+        """Accept the longest run of drafts that are the choice at their row; logits [N, J, V]."""
+        op = self._op
+        choices = op.ArgMax(logits, axis=-1, keepdims=0)
+        accepted = count_accepted(op, op.And(op.Equal(drafts.tokens, choices), drafts.present))
+        anchor = op.Squeeze(op.GatherElements(choices, op.Unsqueeze(accepted, [1]), axis=1), [1])
+        return Verdict(accepted=accepted, committed=op.Add(forced, accepted), anchor=anchor)
+
+
+class SampledChoice:
+    """A draw from the target's distribution, shaped for each row of the batch by its own parameters.
+
+    A proposal is a drafter's most likely token, so what proposes it is the distribution that gives it all: it is
+    accepted with the probability p that the target gives it, and where it is not, the token is drawn from p without it
+    (speculative sampling, Leviathan et al. 2023, with q one-hot). Every token has exactly the target's distribution. A
+    temperature of 0 makes p one-hot, and this the greedy choice.
+    """
+
+    suffix = "_sampling"
+
+    def __init__(self, stage: StageBuilder, spec: TargetSpec, judged: str | int) -> None:
+        self._op = stage.op
+        self._real = spec.candidate_vocab_size
+        self._padded = spec.candidate_vocab_size < spec.vocab_size
+        self._parameters = SamplingParameters(
+            stage.input("temperature", FLOAT, ("N",)),
+            stage.input("top_k", INT64, ("N",)),
+            stage.input("top_p", FLOAT, ("N",)),
+            stage.input("min_p", FLOAT, ("N",)),
+        )
+        self._choice_uniforms = stage.input("choice_uniforms", FLOAT, ("N", judged))
+        self._accept_uniforms = None if judged == 1 else stage.input("accept_uniforms", FLOAT, ("N", judged))
+
+    def after_last(self, logits: ir.Value) -> ir.Value:
+        """Return the token [N] after rows of logits [N, V]."""
+        op = self._op
+        probabilities = op.Squeeze(self._distribution(op.Unsqueeze(logits, [1])), [1])
+        return draw(op, probabilities, op.Squeeze(self._choice_uniforms, [1]))
+
+    def judge(self, logits: ir.Value, drafts: Drafts, forced: ir.Value) -> Verdict:
+        """Accept drafts by their probability and draw the token after them; logits [N, J, V]."""
+        op = self._op
+        probabilities = self._distribution(logits)
+        tokens = op.Min(drafts.tokens, self._real - 1)
+        of_draft = op.Squeeze(op.GatherElements(probabilities, op.Unsqueeze(tokens, [2]), axis=2), [2])
+        accepted = count_accepted(op, op.And(op.Less(self._accept_uniforms, of_draft), drafts.present))
+        at = op.Unsqueeze(accepted, [1])
+        row = op.Squeeze(op.GatherND(probabilities, op.Unsqueeze(at, [2]), batch_dims=1), [1])
+        refused, present, uniform = (
+            op.GatherElements(value, at, axis=1) for value in (tokens, drafts.present, self._choice_uniforms)
+        )
+        is_refused = op.And(op.Equal(op.Range(0, self._real, 1), refused), present)
+        anchor = draw(op, op.Where(is_refused, 0.0, row), op.Squeeze(uniform, [1]))
+        return Verdict(accepted=accepted, committed=op.Add(forced, accepted), anchor=anchor)
+
+    def _distribution(self, logits: ir.Value) -> ir.Value:
+        """Return p [N, J, V] over the tokenizer's tokens: rows that only pad the head are never drawn."""
+        real = self._op.Slice(logits, [0], [self._real], [2]) if self._padded else logits
+        return distribution(self._op, real, self._parameters)
+
+
+Choice = type[GreedyChoice] | type[SampledChoice]
+
+CHOICES: tuple[Choice, ...] = (GreedyChoice, SampledChoice)
