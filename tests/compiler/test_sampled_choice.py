@@ -1,0 +1,136 @@
+"""Acceptance and the draw after it, over many rows at once: every token has the target's distribution, drafts or not."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dfc.compiler.engines.onnxruntime import compile_graph
+from dfc.compiler.export.stage import StageBuilder
+from dfc.compiler.models.choice import SampledChoice
+from dfc.compiler.models.layers import FLOAT, INT64
+from dfc.compiler.models.verification import find_drafts
+from dfc.runtime.engine import Array
+from dfc.runtime.engines.onnxruntime import library
+from dfc.runtime.sampling import ACCEPT, CHOICE, uniforms
+from tests.compiler.test_sampling import expected_distribution
+from tests.statistics import chi_square_p
+
+DRAWS = 40_000
+ROWS, REAL, PADDED = 4, 12, 16
+SETTINGS = [
+    (temperature, top_k, top_p, min_p)
+    for temperature in (0.6, 1.0, 1.3)
+    for top_k, top_p, min_p in ((0, 1.0, 0.0), (5, 1.0, 0.0), (0, 0.8, 0.0), (7, 0.9, 0.05))
+]
+
+
+@pytest.fixture(scope="module")
+def session() -> Any:
+    stage = StageBuilder("judge", "target")
+    spec: Any = SimpleNamespace(candidate_vocab_size=REAL, vocab_size=PADDED)
+    chooser = SampledChoice(stage, spec, "J")
+    logits = stage.input("logits", FLOAT, ("N", "J", PADDED))
+    input_ids, rows = stage.input("input_ids", INT64, ("N", "T")), stage.input("rows", INT64, ("N", "J"))
+    forced, valid = stage.input("forced", INT64, ("N",)), stage.input("valid", INT64, ("N",))
+    verdict = chooser.judge(logits, find_drafts(stage.op, input_ids, rows, valid), forced)
+    stage.output("accepted", verdict.accepted, INT64, ("N",))
+    stage.output("anchor", verdict.anchor, INT64, ("N",))
+    options = library().SessionOptions()
+    options.use_per_session_threads = False
+    return library().InferenceSession(compile_graph(stage.finish(ROWS)), options, providers=["CPUExecutionProvider"])
+
+
+def judge(
+    session: Any, logits: Array, drafts: Array, settings: tuple[float, int, float, float], seed: int
+) -> tuple[Array, Array]:
+    """Return accepted and anchor of DRAWS sequences with the same logits [ROWS, PADDED] and drafts."""
+
+    def repeat(values: Array) -> Array:
+        return np.ascontiguousarray(np.broadcast_to(values, (DRAWS, *values.shape)))
+
+    temperature, top_k, top_p, min_p = settings
+    noise = {
+        name: uniforms(seed, stream, 0, DRAWS * ROWS).reshape(DRAWS, ROWS)
+        for name, stream in (("accept_uniforms", ACCEPT), ("choice_uniforms", CHOICE))
+    }
+    inputs = {
+        "temperature": repeat(np.float32(temperature)),
+        "top_k": repeat(np.int64(top_k)),
+        "top_p": repeat(np.float32(top_p)),
+        "min_p": repeat(np.float32(min_p)),
+        "logits": repeat(logits),
+        "input_ids": repeat(np.array([0, *drafts])),
+        "rows": repeat(np.arange(ROWS)),
+        "forced": repeat(np.int64(1)),
+        "valid": repeat(np.int64(1 + len(drafts))),
+    }
+    accepted, anchor = session.run(["accepted", "anchor"], inputs | noise)
+    return accepted, anchor
+
+
+def draw_case(seed: int, count: int) -> tuple[Array, Array]:
+    """Return logits, in which tokens that only pad are the likeliest, and drafts, likely and unlikely ones."""
+    random = np.random.default_rng(seed)
+    logits = (random.standard_normal((ROWS, PADDED)) * 1.5).astype(np.float32)
+    logits[:, REAL:] += 5.0
+    ranks = np.argsort(-logits[:, :REAL], axis=-1)
+    return logits, np.array([ranks[row, row % 3] for row in range(count)])
+
+
+@pytest.mark.parametrize("drafted", [0, 1, 3])
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_tokens_have_the_distribution_of_the_target(
+    session: Any, settings: tuple[float, int, float, float], drafted: int
+) -> None:
+    logits, drafts = draw_case(drafted, drafted)
+    accepted, anchor = judge(session, logits, drafts, settings, seed=11)
+    expected = expected_distribution(logits[:, :REAL], *settings)
+    for position in range(drafted + 1):
+        # The token at a position, of the sequences that took every draft before it.
+        reached = accepted >= position
+        tokens = np.where(accepted > position, drafts[position] if position < drafted else 0, anchor)[reached]
+        counts = np.bincount(tokens, minlength=PADDED)
+        assert not counts[REAL:].any()
+        if reached.sum() > 1000:
+            assert chi_square_p(counts[:REAL], expected[position]) > 1e-4, position
+
+
+@pytest.mark.parametrize("drafted", [0, 3])
+def test_the_test_sees_a_temperature_that_was_not_applied(session: Any, drafted: int) -> None:
+    logits, drafts = draw_case(drafted, drafted)
+    accepted, anchor = judge(session, logits, drafts, (0.6, 0, 1.0, 0.0), seed=11)
+    wrong = expected_distribution(logits[:, :REAL], 1.0, 0, 1.0, 0.0)
+    tokens = np.where(accepted > 0, drafts[0], anchor) if drafted else anchor
+    assert chi_square_p(np.bincount(tokens, minlength=REAL), wrong[0]) < 1e-6
+
+
+def test_the_test_sees_a_refused_draft_that_is_drawn_again(session: Any) -> None:
+    """What was refused must not come back: drawing from p instead of the residual would count drafts twice."""
+    logits, drafts = draw_case(1, 1)
+    accepted, anchor = judge(session, logits, drafts, (1.0, 0, 1.0, 0.0), seed=11)
+    assert not (anchor[accepted == 0] == drafts[0]).any()
+    assert 0 < (accepted == 0).sum() < DRAWS
+
+
+def test_a_temperature_of_zero_is_greedy_verification(session: Any) -> None:
+    logits, _ = draw_case(0, 0)
+    best = np.argmax(logits[:, :REAL], axis=-1)
+    drafts = np.array([best[0], best[1], (best[2] + 1) % REAL])
+    accepted, anchor = judge(session, logits, drafts, (0.0, 0, 1.0, 0.0), seed=3)
+    assert set(accepted.tolist()) == {2}
+    assert set(anchor.tolist()) == {best[2]}
+
+
+def test_numbers_belong_to_positions() -> None:
+    whole = uniforms(5, CHOICE, 100, 8)
+    parts = np.concatenate([uniforms(5, CHOICE, 100, 3), uniforms(5, CHOICE, 103, 5)])
+    np.testing.assert_array_equal(whole, parts)
+    assert len({*whole.tolist(), *uniforms(5, ACCEPT, 100, 8).tolist(), *uniforms(6, CHOICE, 100, 8).tolist()}) == 24
+    many = uniforms(1, ACCEPT, 0, 100_000)
+    assert many.min() >= 0.0
+    assert many.max() < 1.0
+    assert chi_square_p(np.bincount((many * 64).astype(int), minlength=64), np.full(64, 1 / 64)) > 1e-4
