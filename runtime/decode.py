@@ -35,6 +35,9 @@ class Decoder(Protocol):
     def warm_up(self) -> None:
         """Run every call of a round once, so that the first real one finds its memory in place; then forget it."""
 
+    def reseed(self, seed: int) -> None:
+        """Draw what comes with other random numbers; without effect on greedy decoding."""
+
     def start(self, prompt: Sequence[int], keep: int = 0) -> int:
         """Take in the prompt, from where it leaves the tokens committed before, and return the first new token.
 
@@ -61,6 +64,9 @@ class PlainDecoder:
             self.step()
         self._target.reset()
         self._history.reset()
+
+    def reseed(self, seed: int) -> None:
+        self._target.seed = seed
 
     def start(self, prompt: Sequence[int], keep: int = 0) -> int:
         self.reused = self._target.length = self._history.continue_to(prompt)
@@ -97,6 +103,9 @@ class SpeculativeDecoder:
         self._drafter.reset()
         self._history.reset()
         self._block = None
+
+    def reseed(self, seed: int) -> None:
+        self._target.seed = seed
 
     def start(self, prompt: Sequence[int], keep: int = 0) -> int:
         self._continue_to(prompt)

@@ -41,7 +41,6 @@ class SamplingInputs:
     """The inputs of a sampling stage for one number of judged rows."""
 
     def __init__(self, engine: Engine, sampling: Sampling, judged: int) -> None:
-        self._seed = sampling.seed
         self._judged = judged
         names = {tensor.name for tensor in engine.stage.inputs}
         self._noise = {
@@ -60,7 +59,7 @@ class SamplingInputs:
         """The buffers by the names of the stage's inputs."""
         return self._constants | {name: buffer for name, (_, buffer) in self._noise.items()}
 
-    def write(self, position: int) -> None:
+    def write(self, seed: int, position: int) -> None:
         """Set the numbers for a call whose first judged row chooses the token at `position`."""
         for stream, buffer in self._noise.values():
-            buffer.write(uniforms(self._seed, stream, position, self._judged)[np.newaxis])
+            buffer.write(uniforms(seed, stream, position, self._judged)[np.newaxis])

@@ -40,6 +40,7 @@ class AdvancingTarget:
         # Only engines of static shape are told how many rows count: the others get no more.
         self._padded = any(tensor.name == "valid" for tensor in engine.stage.inputs)
         self._sampling = None if sampling is None else SamplingInputs(engine, sampling, judged=1)
+        self.seed = 0 if sampling is None else sampling.seed
         self._calls: dict[int, tuple[Buffer, tuple[Call, ...]]] = {}
 
     def reset(self) -> None:
@@ -57,7 +58,7 @@ class AdvancingTarget:
         self._lengths.write(integers([self.length]))
         self._valid.write(integers([len(ids)]))
         if self._sampling is not None:
-            self._sampling.write(self.length + len(ids))
+            self._sampling.write(self.seed, self.length + len(ids))
         calls[self.states.current].run(self.length + len(ids))
         self.states.swap()
         self.length += len(ids)
@@ -97,6 +98,7 @@ class VerifyingTarget:
             name: engine.share("int64", (1,)) for name in ("lengths", "forced", "valid", "accepted", "anchor")
         }
         self._sampling = sampling
+        self.seed = 0 if sampling is None else sampling.seed
         self._widths = {
             tensor.name: tensor.shape[-1] for tensor in engine.stage.outputs if tensor.name in ("hidden", "features")
         }
@@ -145,7 +147,7 @@ class VerifyingTarget:
         for name, value in (("lengths", self.length), ("forced", forced), ("valid", valid)):
             self._scalars[name].write(integers([value]))
         if calls.sampling is not None:
-            calls.sampling.write(self.length + forced)
+            calls.sampling.write(self.seed, self.length + forced)
         calls.calls[self.states.current].run(self.length + valid)
         self.states.swap()
         return calls

@@ -14,13 +14,16 @@ from dfc.runtime.cli.chat import converse, prepare_chat
 from dfc.runtime.cli.interrupt import INTERRUPTED, Interrupt
 from dfc.runtime.cli.options import debug_option
 from dfc.runtime.cli.prompts import PromptRequest, prompt_options, read_prompt
+from dfc.runtime.cli.sampling import SamplingRequest, describe, resolve_sampling, sampling_options
 from dfc.runtime.cli.stopping import StopRequest, read_limits, stop_options
 from dfc.runtime.cli.trace import TraceFile
 from dfc.runtime.engines import choose_backend
 from dfc.runtime.errors import RunError
 from dfc.runtime.generate import Generation, check_room, generate
+from dfc.runtime.generation_config import read_defaults
 from dfc.runtime.load import load_decoder
 from dfc.runtime.plan import AUTO, CHOICES, RunContext, SpeculationPlan, SpeculationRequest, resolve
+from dfc.runtime.sampling import Sampling
 from dfc.runtime.stops import AnswerText
 from dfc.runtime.text import load_codec
 
@@ -36,6 +39,7 @@ from dfc.runtime.text import load_codec
     help="Drafter; auto takes the best one the artifact holds.",
 )
 @click.option("--draft-tokens", type=click.IntRange(min=0), help="Tokens drafted in a round.  [default: the drafter's]")
+@sampling_options
 @stop_options
 @click.option("--json", "as_json", is_flag=True, help="Print one object with text, token ids and statistics.")
 @click.option(
@@ -47,11 +51,15 @@ def run(
     prompts: PromptRequest,
     spec: str,
     draft_tokens: int | None,
+    sampling: SamplingRequest,
     stopping: StopRequest,
     as_json: bool,
     trace: Path | None,
 ) -> int:
-    """Generate greedily from ARTIFACT; the tokens do not depend on the drafter.
+    """Generate from ARTIFACT: greedy tokens, or with --temperature draws from the target's distribution.
+
+    Neither depends on the drafter. Where the model's generation_config.json says to sample, its values are the
+    defaults.
 
     Without --prompt, --prompt-file, --prompt-ids, --messages or --chat the prompt is read from standard input. Text
     streams to standard output, statistics go to standard error. Ctrl-C stops after the current round.
@@ -65,14 +73,15 @@ def run(
         plan = resolve(SpeculationRequest(spec, draft_tokens), opened.manifest, RunContext(backend))
         codec = load_codec(opened)
         limits = read_limits(stopping, opened, codec)
+        drawn = resolve_sampling(sampling, read_defaults(opened))
         if prompts.chat:
             begin = prepare_chat(prompts, stopping, opened, codec, limits)
             with TraceFile(trace) as tracer:
-                converse(begin(load_decoder(opened, plan, backend)), tracer.write)
+                converse(begin(load_decoder(opened, plan, backend, sampling=drawn)), tracer.write)
             return 0
         ids = read_prompt(prompts, opened, codec)
         check_room(len(ids), limits)
-        decoder = load_decoder(opened, plan, backend)
+        decoder = load_decoder(opened, plan, backend, sampling=drawn)
         answer = AnswerText(codec.stream(), stopping.stop) if codec is not None else None
 
         def show(tokens: Sequence[int]) -> None:
@@ -93,30 +102,33 @@ def run(
         raise click.ClickException(str(error)) from error
     rest = answer.finish() if answer is not None else ",".join(map(str, generation.token_ids))
     if as_json:
-        click.echo(json.dumps(_report(generation, plan, answer)))
+        click.echo(json.dumps(_report(generation, plan, drawn, answer)))
     else:
         click.echo(rest)
-        _print_statistics(generation, plan)
+        _print_statistics(generation, plan, drawn)
     return INTERRUPTED if generation.finish_reason == "interrupted" else 0
 
 
-def _report(generation: Generation, plan: SpeculationPlan, answer: AnswerText | None) -> dict[str, object]:
+def _report(
+    generation: Generation, plan: SpeculationPlan, sampling: Sampling | None, answer: AnswerText | None
+) -> dict[str, object]:
     return {
         "text": None if answer is None else answer.text,
         "token_ids": generation.token_ids,
         "finish_reason": generation.finish_reason,
         "stop_reason": generation.stop_reason,
         "speculation": plan.describe(),
+        "sampling": None if sampling is None else asdict(sampling),
         "stats": asdict(generation.statistics),
     }
 
 
-def _print_statistics(generation: Generation, plan: SpeculationPlan) -> None:
+def _print_statistics(generation: Generation, plan: SpeculationPlan, sampling: Sampling | None) -> None:
     stats = generation.statistics
     lines = [
         f"{len(generation.token_ids)} tokens ({generation.finish_reason}), {stats.tokens_per_second:.0f} tokens/s,"
         f" prefill {stats.prefill_seconds * 1e3:.1f} ms, decode {stats.decode_seconds * 1e3:.1f} ms",
-        f"speculation {plan.speculation}, {plan.draft_tokens} draft tokens ({plan.reason})",
+        f"{describe(sampling)}; speculation {plan.speculation}, {plan.draft_tokens} draft tokens ({plan.reason})",
     ]
     if stats.drafted_tokens:
         per_position = " ".join(f"{count / stats.rounds:.0%}" for count in stats.accepted_per_position)

@@ -24,7 +24,7 @@ def test_json_reports_everything(
     finished = dfc("run", reference_artifact.root, "--prompt", case["prompt"], *options)
     assert finished.returncode == 0, finished.stderr
     report = json.loads(finished.stdout)
-    assert list(report) == ["text", "token_ids", "finish_reason", "stop_reason", "speculation", "stats"]
+    assert list(report) == ["text", "token_ids", "finish_reason", "stop_reason", "speculation", "sampling", "stats"]
     assert report["token_ids"] == case["greedy_ids"]
     assert report["finish_reason"] == "length"
     assert report["speculation"]["backend"] == ("dflash2" if speculation == "auto" else speculation)

@@ -1,4 +1,4 @@
-"""Acceptance and the draw after it, over many rows at once: every token has the target's distribution, drafts or not."""
+"""Acceptance and the draw after it, over many rows at once: tokens have the target's distribution, drafts or not."""
 
 from __future__ import annotations
 

@@ -125,4 +125,3 @@ def test_tokens_without_probability_are_never_drawn(compiled_draw: Compiled, see
     uniform = random.choice([0.0, 0.5, 1 - 2.0**-23], 2).astype(np.float32)
     (found,) = compiled_draw.run({"probabilities": probabilities.astype(np.float32), "uniform": uniform})
     assert (probabilities[np.arange(2), found] > 0).all()
-
