@@ -22,6 +22,7 @@ from dfc.compiler.passes.onnxruntime.gated_rms_norm import (
     lower_gated_rms_norm,
     lower_gated_rms_norm_of_one_row,
 )
+from dfc.compiler.passes.onnxruntime.keep_heaviest import lower_keep_heaviest
 from dfc.compiler.passes.onnxruntime.linear import lower_linear
 from dfc.compiler.passes.onnxruntime.query_and_gate import split_query_and_gate
 from dfc.compiler.passes.onnxruntime.rms_norm import fuse_add_and_norm, lower_rms_norm
@@ -37,6 +38,7 @@ RULES: dict[Operator, Rule] = {
     (DFC_DOMAIN, "GatedDeltaNet"): lower_gated_delta_net,
     (DFC_DOMAIN, "GatedRMSNorm"): lower_gated_rms_norm,
     (DFC_DOMAIN, "UsedRows"): lower_used_rows,
+    (DFC_DOMAIN, "KeepHeaviest"): lower_keep_heaviest,
     ("", "RMSNormalization"): lower_rms_norm,
     ("", "Swish"): lower_swish,
 }

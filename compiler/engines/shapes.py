@@ -30,7 +30,7 @@ def contexts(capacity: int) -> list[int]:
 def engine_shapes(stage: StageGraph, request: EngineRequest) -> Iterator[EngineShape]:
     """Yield the shapes of a stage's engines: the rows of a round and of a prompt chunk, at every context."""
     symbols = {dimension for tensor in stage.inputs for dimension in tensor.shape if isinstance(dimension, str)}
-    round_rows = 1 if stage.name == "target_advance" else request.round_rows
+    round_rows = 1 if stage.name.startswith("target_advance") else request.round_rows
     for rows in (round_rows, PROMPT_ROWS):
         sizes = {"N": 1, "T": rows, "J": round_rows if rows == round_rows else 1, "S": stage.draft_tokens}
         dimensions = {name: size for name, size in sizes.items() if name in symbols}

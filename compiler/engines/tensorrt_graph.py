@@ -16,6 +16,7 @@ from dfc.compiler.passes.tensorrt.cached_attention import cached_attention_rule
 from dfc.compiler.passes.tensorrt.causal_convolution import causal_convolution_rule
 from dfc.compiler.passes.tensorrt.gated_delta_net import gated_delta_net_rule
 from dfc.compiler.passes.tensorrt.gated_rms_norm import lower_gated_rms_norm, lower_swish
+from dfc.compiler.passes.tensorrt.keep_heaviest import lower_keep_heaviest
 from dfc.compiler.passes.tensorrt.linear import lower_linear, lower_query_and_gate
 from dfc.compiler.passes.tensorrt.shapes import EngineShape, set_static_shapes, static_dimension
 from dfc.compiler.passes.tensorrt.tensor_scatter import lower_tensor_scatter
@@ -50,6 +51,7 @@ def rules(shape: EngineShape) -> dict[Operator, Rule]:
         (DFC_DOMAIN, "CausalConvolution"): causal_convolution_rule(shape),
         (DFC_DOMAIN, "GatedDeltaNet"): gated_delta_net_rule(shape),
         (DFC_DOMAIN, "GatedRMSNorm"): lower_gated_rms_norm,
+        (DFC_DOMAIN, "KeepHeaviest"): lower_keep_heaviest,
         ("", "Swish"): lower_swish,
         ("", "TensorScatter"): lower_tensor_scatter,
     }

@@ -197,6 +197,15 @@ def candidate_selector(
     return _typed(tokens, INT64)
 
 
+def keep_heaviest(op: OpBuilder, scores: ir.Value, weights: ir.Value, limit: ir.Value) -> ir.Value:
+    """Return bool [N, J, V]: the scores [N, J, V] with less than `limit` [N, 1, 1] of weight above them.
+
+    weights [N, J, V], not negative, or [1] for all. Scores nearer to each other than about 1e-7 of a row's range may
+    count as equal.
+    """
+    return _typed(op.KeepHeaviest(scores, weights, limit, _domain=DFC_DOMAIN), ir.DataType.BOOL)
+
+
 def _typed(value: ir.Value, dtype: ir.DataType) -> ir.Value:
     """Say the type that no schema says, so that constants beside the value get it."""
     value.dtype = dtype

@@ -1,8 +1,8 @@
 """The distribution a token is drawn from, and the draw, in standard operators and without a loop or a sort.
 
 The order is that of transformers' processors: temperature, top-k, top-p, min-p. Top-k and top-p keep a token x when the
-number, or the probability, of the tokens above x is below a limit: both find the lowest score kept by bisection, which
-costs the same for any limit, a different one in every row, and fits a CUDA graph.
+number, or the probability, of the tokens above x is below a limit: both search the lowest score kept, which costs the
+same for any limit, a different one in every row, and fits a CUDA graph.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from typing import NamedTuple
 import onnx_ir as ir
 from onnxscript import OpBuilder
 
+from dfc.compiler.export import ops
 from dfc.compiler.models.layers import FLOAT
-
-BISECTIONS = 26
-"""Halvings of the range of a row's scores: down to about the spacing of its largest ones in float32."""
 
 EXCLUDED = -1.0e30
 """Score of a token that is not kept: its exponential is 0."""
@@ -43,9 +41,9 @@ def distribution(op: OpBuilder, logits: ir.Value, parameters: SamplingParameters
     one = op.Constant(value=ir.tensor([1.0], dtype=FLOAT))
     # A limit that is never reached keeps every token.
     count = op.Cast(op.Shape(logits, start=2, end=3), to=FLOAT)
-    kept = _above(op, scores, one, op.Where(op.LessOrEqual(top_k, 0.0), op.Add(count, 1.0), top_k))
+    kept = ops.keep_heaviest(op, scores, one, op.Where(op.LessOrEqual(top_k, 0.0), op.Add(count, 1.0), top_k))
     within = op.Softmax(op.Where(kept, scores, EXCLUDED), axis=-1)
-    kept = op.And(kept, _above(op, scores, within, op.Where(op.GreaterOrEqual(top_p, 1.0), 2.0, top_p)))
+    kept = op.And(kept, ops.keep_heaviest(op, scores, within, op.Where(op.GreaterOrEqual(top_p, 1.0), 2.0, top_p)))
     kept = op.And(kept, op.GreaterOrEqual(within, op.Mul(min_p, op.ReduceMax(within, [2], keepdims=1))))
     sampled = op.Softmax(op.Where(kept, scores, EXCLUDED), axis=-1)
 
@@ -68,18 +66,6 @@ def draw(op: OpBuilder, probabilities: ir.Value, uniform: ir.Value) -> ir.Value:
     first = op.ReduceMin(op.Where(op.And(positive, op.Greater(sums, target)), indices, behind), [1], keepdims=0)
     last = op.ReduceMax(op.Where(positive, indices, -1), [1], keepdims=0)
     return op.Min(first, last)
-
-
-def _above(op: OpBuilder, scores: ir.Value, weights: ir.Value, limit: ir.Value) -> ir.Value:
-    """Return which scores [N, J, V] are kept: those with less than `limit` [N, 1, 1] of weight above them."""
-    low = op.Sub(op.ReduceMin(scores, [2], keepdims=1), 1.0)
-    span = op.Sub(op.ReduceMax(scores, [2], keepdims=1), low)
-    halves = op.Constant(value=ir.tensor([0.5**step for step in range(1, BISECTIONS + 1)], dtype=FLOAT))
-    for step in op.Split(op.Mul(span, halves), num_outputs=BISECTIONS, axis=2, _outputs=BISECTIONS):
-        middle = op.Add(low, step)
-        above = op.ReduceSum(op.Where(op.Greater(scores, middle), weights, 0.0), [2], keepdims=1)
-        low = op.Where(op.GreaterOrEqual(above, limit), middle, low)
-    return op.Greater(scores, low)
 
 
 def _indices(op: OpBuilder, values: ir.Value, axis: int) -> ir.Value:

@@ -46,14 +46,14 @@ def parameter_arrays(rows: list[tuple[float, int, float, float]]) -> dict[str, A
     return {name: np.array(column, dtype) for name, column, dtype in zip(NAMES, columns, dtypes, strict=True)}
 
 
-@pytest.fixture(scope="module")
-def compiled_distribution() -> Compiled:
+@pytest.fixture(scope="module", params=["onnxruntime", "tensorrt"])
+def compiled_distribution(request: pytest.FixtureRequest) -> Compiled:
     inputs = {"logits": np.zeros((2, 3, 50), np.float32), **parameter_arrays([(1.0, 0, 1.0, 0.0)] * 2)}
 
     def author(op: OpBuilder, values: dict[str, ir.Value]) -> list[ir.Value]:
         return [distribution(op, values["logits"], SamplingParameters(*(values[name] for name in NAMES)))]
 
-    return Compiled(inputs, author)
+    return Compiled(inputs, author, backend=request.param)
 
 
 ROWS = st.tuples(

@@ -12,6 +12,7 @@ from dfc.runtime.decode import PREFILL_ROWS, Round
 from dfc.runtime.generate import Limits, generate
 from dfc.runtime.load import load_decoder
 from dfc.runtime.plan import RunContext, SpeculationRequest, resolve
+from dfc.runtime.sampling import Sampling
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,11 @@ def decode(
     draft_tokens: int | None = None,
     prefill_rows: int = PREFILL_ROWS,
     backend: str = "onnxruntime",
+    sampling: Sampling | None = None,
 ) -> Decoded:
     """Decode `count` tokens, end-of-sequence tokens ignored."""
     plan = resolve(SpeculationRequest(speculation, draft_tokens), artifact.manifest, RunContext(backend))
-    decoder = load_decoder(artifact, plan, backend, prefill_rows)
+    decoder = load_decoder(artifact, plan, backend, prefill_rows, sampling)
     rounds: list[dict[str, object]] = []
 
     def record(finished: Round) -> None:

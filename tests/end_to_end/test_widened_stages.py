@@ -10,6 +10,7 @@ from dfc.artifacts import Artifact, open_artifact
 from dfc.compiler.build import BuildRequest, build_artifact
 from dfc.compiler.engines import BACKENDS as COMPILERS
 from dfc.runtime.engines import BACKENDS as RUNTIMES
+from dfc.runtime.sampling import Sampling
 from tests.end_to_end import widened
 from tests.end_to_end.decoding import decode
 from tests.paths import REFERENCE
@@ -45,3 +46,19 @@ def test_tokens_and_rounds_equal_the_golden_ones(
             complete = decoded.rounds[:-1]
             assert complete == case[golden_rounds][: len(complete)], case["prompt"]
             assert complete
+
+
+@pytest.mark.parametrize("speculation", ["none", "mtp", "dflash2"])
+def test_sampled_tokens_equal_those_of_onnxruntime(
+    artifact: Artifact,
+    reference_artifact: Artifact,
+    reference_runs: list[dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    speculation: str,
+) -> None:
+    monkeypatch.setitem(RUNTIMES, widened.NAME, widened.open_engines)
+    sampling = Sampling(temperature=0.9, top_k=20, top_p=0.95, min_p=0.01, seed=5)
+    prompt, drafts = reference_runs[4]["prompt_ids"], 3 if speculation == "mtp" else None
+    found = decode(artifact, prompt, 40, speculation, drafts, backend=widened.NAME, sampling=sampling)
+    assert found == decode(reference_artifact, prompt, 40, speculation, drafts, sampling=sampling)
+    assert found.token_ids != reference_runs[4]["greedy_ids"][:40]
