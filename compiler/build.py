@@ -98,7 +98,7 @@ def build_artifact(request: BuildRequest, report: Report = lambda line: None) ->
     with ArtifactWriter(request.output, force=request.force) as writer:
         stages: dict[str, Stage] = {}
         weights: dict[str, Weight] = {}
-        for stage in _stage_graphs(plan):
+        for stage in author_stages(plan):
             stages[stage.name] = _write_stage(writer, stage, request, plan, weights, report)
         report("weights")
         _add_weights(writer, target.WEIGHTS_FOLDER, plan.target.tensors)
@@ -155,7 +155,7 @@ def _find_drafters(request: BuildRequest, spec: TargetSpec, *, one_stage: bool) 
     return tuple(found)
 
 
-def _stage_graphs(plan: BuildPlan) -> Iterator[StageGraph]:
+def author_stages(plan: BuildPlan) -> Iterator[StageGraph]:
     """Author the stages one after the other, so that only one graph is in memory."""
     options = TargetOptions(
         capacity=plan.capacity,

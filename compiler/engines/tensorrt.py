@@ -24,7 +24,7 @@ def compile_stage(stage: StageGraph, request: EngineRequest, report: Report) -> 
     Raises:
         BuildError: TensorRT or a GPU is missing, or an engine cannot be built.
     """
-    library = _library()
+    library = load_library()
     from dfc.plugins.tensorrt_plugins import register_once
 
     register_once(_capability(request.options))
@@ -69,7 +69,7 @@ def _capability(options: EngineOptions) -> str:
         raise BuildError(f"--backend tensorrt needs a GPU to build for: {error}") from error
 
 
-def _library() -> Any:
+def load_library() -> Any:
     try:
         return tensorrt()
     except MissingLibraryError as error:
@@ -78,7 +78,7 @@ def _library() -> Any:
 
 BACKEND = Backend(
     library="tensorrt",
-    library_version=lambda: str(_library().__version__),
+    library_version=lambda: str(load_library().__version__),
     precision="bfloat16",
     compile_stage=compile_stage,
     prompt_rows=PROMPT_ROWS,

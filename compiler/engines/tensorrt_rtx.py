@@ -23,7 +23,7 @@ def compile_stage(stage: StageGraph, request: EngineRequest, report: Report) -> 
     Raises:
         BuildError: TensorRT-RTX is missing or cannot build an engine.
     """
-    library = _library()
+    library = load_library()
     yield from compile_shapes(
         stage,
         request,
@@ -52,7 +52,7 @@ def configure(library: Any, config: Any, options: EngineOptions) -> None:
         config.set_compute_capability(known[name], index)
 
 
-def _library() -> Any:
+def load_library() -> Any:
     try:
         return tensorrt_rtx()
     except MissingLibraryError as error:
@@ -61,7 +61,7 @@ def _library() -> Any:
 
 BACKEND = Backend(
     library="tensorrt-rtx",
-    library_version=lambda: str(_library().__version__),
+    library_version=lambda: str(load_library().__version__),
     precision="bfloat16",
     compile_stage=compile_stage,
     prompt_rows=PROMPT_ROWS,

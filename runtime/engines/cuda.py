@@ -21,14 +21,14 @@ class CudaDevice:
     """The first GPU and the one stream on which everything of an artifact runs, in order.
 
     Raises:
-        RunError: cuda-python is missing, or there is no GPU.
+        RunError: cuda-core is missing, or there is no GPU.
     """
 
     def __init__(self) -> None:
         try:
             import cuda.core as core
         except ImportError as error:
-            raise RunError("cuda-python is not installed; install dfc with the extra 'rtx' or 'tensorrt'") from error
+            raise RunError("cuda-core is not installed; install dfc with the extra 'rtx' or 'tensorrt'") from error
         try:
             self._device = core.Device()
             self._device.set_current()

@@ -22,7 +22,7 @@ def open_engines(artifact: Artifact) -> OpenStage:
     """Return what loads this artifact's stages on the GPU.
 
     Raises:
-        RunError: TensorRT-RTX, cuda-python or a GPU is missing.
+        RunError: TensorRT-RTX, cuda-core or a GPU is missing.
     """
     runtime = open_runtime(CudaDevice())
     weights = DeviceWeights(runtime.device, artifact)
