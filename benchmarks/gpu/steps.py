@@ -49,12 +49,15 @@ class RandomMemory:
 def needed_bytes(stage: Stage, file: Engine, sizes: dict[str, int]) -> int:
     """Return what a call must read and write: weights, states, and the cache rows it looks at."""
     roles = {tensor.name: tensor for tensor in (*stage.inputs, *stage.outputs)}
+    # The multi-token head reads its weights anew in every step.
+    drafts = next((tensor.shape[-1] for tensor in stage.outputs if tensor.name == "draft_tokens"), 1)
+    reads = int(drafts) if stage.component == "mtp" else 1
     total = 0
     for name, size in sizes.items():
         tensor = roles.get(name)
         if tensor is None:
             # Of the embedding only the rows of the tokens are read.
-            total += 0 if "embed_tokens" in name else 0 if "#" in name else size
+            total += 0 if "embed_tokens" in name else size * reads
         elif tensor.role == "state":
             total += size
         elif tensor.role == "cache" and tensor.alias is None:
