@@ -59,11 +59,12 @@ class PlainDecoder:
         self.reused = 0
 
     def warm_up(self) -> None:
-        self.start([0])
-        for _ in self._target.states.alternatives:
-            self.step()
-        self._target.reset()
-        self._history.reset()
+        for rows in self._target.prepared_rows:
+            self.start([0] * rows)
+            for _ in self._target.states.alternatives:
+                self.step()
+            self._target.reset()
+            self._history.reset()
 
     def reseed(self, seed: int) -> None:
         self._target.seed = seed
@@ -96,13 +97,14 @@ class SpeculativeDecoder:
         self.reused = 0
 
     def warm_up(self) -> None:
-        self.start([0])
-        for _ in self._target.states.alternatives:
-            self.step()
-        self._target.reset()
-        self._drafter.reset()
-        self._history.reset()
-        self._block = None
+        for rows in self._target.prepared_rows:
+            self.start([0] * rows)
+            for _ in self._target.states.alternatives:
+                self.step()
+            self._target.reset()
+            self._drafter.reset()
+            self._history.reset()
+            self._block = None
 
     def reseed(self, seed: int) -> None:
         self._target.seed = seed

@@ -50,6 +50,10 @@ class Engine(Protocol):
     def stage(self) -> Stage:
         """The tensors of the stage."""
 
+    @property
+    def prepared_rows(self) -> tuple[int, ...]:
+        """The rows T of the calls to run once while loading: every size there is an engine for."""
+
     def fit(self, **sizes: int) -> dict[str, int]:
         """Return the sizes that a call must have to bring at least `sizes` (T rows, J judged, S slots).
 

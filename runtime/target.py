@@ -43,6 +43,11 @@ class AdvancingTarget:
         self.seed = 0 if sampling is None else sampling.seed
         self._calls: dict[int, tuple[Buffer, tuple[Call, ...]]] = {}
 
+    @property
+    def prepared_rows(self) -> tuple[int, ...]:
+        """The rows of the calls to run once while loading."""
+        return self._engine.prepared_rows
+
     def reset(self) -> None:
         """Forget the sequence."""
         self.length = 0
@@ -103,6 +108,11 @@ class VerifyingTarget:
             tensor.name: tensor.shape[-1] for tensor in engine.stage.outputs if tensor.name in ("hidden", "features")
         }
         self._calls: dict[tuple[int, int, Buffer | None], _VerifyCalls] = {}
+
+    @property
+    def prepared_rows(self) -> tuple[int, ...]:
+        """The rows of the calls to run once while loading."""
+        return self._engine.prepared_rows
 
     def reset(self) -> None:
         """Forget the sequence."""

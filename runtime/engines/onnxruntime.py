@@ -62,6 +62,10 @@ class OnnxruntimeEngine:
     def stage(self) -> Stage:
         return self._stage
 
+    @property
+    def prepared_rows(self) -> tuple[int, ...]:
+        return (1,)
+
     def fit(self, **sizes: int) -> dict[str, int]:
         return sizes
 

@@ -48,6 +48,10 @@ class TensorRTEngine:
     def stage(self) -> Stage:
         return self._stage
 
+    @property
+    def prepared_rows(self) -> tuple[int, ...]:
+        return tuple(sorted({file.sizes["T"] for file in self._files}))
+
     def fit(self, **sizes: int) -> dict[str, int]:
         for file in sorted(self._files, key=lambda file: file.sizes.get("T", 0)):
             if all(file.sizes.get(name, 0) >= size for name, size in sizes.items()):

@@ -54,6 +54,10 @@ class WidenedEngine:
     def stage(self) -> Stage:
         return self._stage
 
+    @property
+    def prepared_rows(self) -> tuple[int, ...]:
+        return tuple(sorted({file.sizes["T"] for file in self._files}))
+
     def fit(self, **sizes: int) -> dict[str, int]:
         for file in sorted(self._files, key=lambda file: file.sizes["T"]):
             if all(file.sizes[name] >= size for name, size in sizes.items()):

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from dfc.artifacts import Artifact
+from dfc.artifacts import Engine as EngineFile
+from dfc.runtime.engines.cuda_weights import DeviceWeights
+from dfc.runtime.engines.kernel_cache import KernelCache
 from dfc.runtime.engines.tensorrt_runtime import LoadedEngine, TensorRTRuntime
+from dfc.runtime.errors import RunError
 
 TENSORS = {
     # name: (is input, shape)
@@ -123,3 +131,87 @@ def test_a_second_binding_does_not_run() -> None:
     for _ in range(3):
         engine.bind(ADDRESSES, FakeWeights())  # type: ignore[arg-type]
     assert len(context.runs) == 1
+
+
+def fake_runtime(deserialized: object, context: object = None) -> TensorRTRuntime:
+    types = SimpleNamespace(FLOAT="float", BF16=1, HALF=2, INT64=3, INT32=4, BOOL=5)
+    library: Any = SimpleNamespace(
+        __version__="1.6.1",
+        DataType=types,
+        Logger=type("Logger", (), {"ERROR": 0, "__init__": lambda self, level: None}),
+        Runtime=lambda logger: SimpleNamespace(deserialize_cuda_engine=lambda data: deserialized),
+    )
+    device: Any = SimpleNamespace(capability="9.0", name="NVIDIA H200")
+    return TensorRTRuntime("tensorrt-rtx", library, device, lambda engine: context)
+
+
+def engine_file(*capabilities: str) -> EngineFile:
+    return EngineFile(
+        path="stages/target_advance/tensorrt-rtx/rows1_context2048.engine",
+        precision="bfloat16",
+        library="tensorrt-rtx",
+        library_version="1.7.1",
+        compute_capabilities=capabilities,
+    )
+
+
+def test_an_engine_for_another_gpu_names_both_and_the_flag(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"8\.9, 12\.0 .*NVIDIA H200, has 9\.0.*--compute-capability 9\.0"):
+        fake_runtime(None).load(tmp_path / "x.engine", engine_file("8.9", "12.0"))
+
+
+def test_an_engine_of_another_version_names_both(tmp_path: Path) -> None:
+    (tmp_path / "x.engine").write_bytes(b"engine")
+    with pytest.raises(RunError, match=r"tensorrt-rtx 1\.6\.1 cannot read .*x\.engine.* built with version 1\.7\.1"):
+        fake_runtime(None).load(tmp_path / "x.engine", engine_file())
+
+
+def test_an_engine_that_cannot_be_made_ready_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.engine").write_bytes(b"engine")
+    with pytest.raises(RunError, match=r"cannot make .*x\.engine ready"):
+        fake_runtime(FakeEngine()).load(tmp_path / "x.engine", engine_file())
+
+
+def test_a_weight_the_manifest_lacks_is_named(reference_artifact: Artifact) -> None:
+    weights = DeviceWeights(FakeDevice(), reference_artifact)  # type: ignore[arg-type]
+    with pytest.raises(RunError, match=r"no weight target\.nothing.*build it again"):
+        weights.address("target.nothing")
+
+
+class FakeCache:
+    def __init__(self) -> None:
+        self.content = b"kernels"
+        self.loaded: list[bytes] = []
+
+    def serialize(self) -> bytes:
+        return self.content
+
+    def deserialize(self, content: bytes) -> bool:
+        self.loaded.append(content)
+        return True
+
+
+def test_compiled_kernels_are_kept_between_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, registered = tmp_path / "cache" / "kernels.bin", []
+    monkeypatch.setattr("atexit.register", registered.append)
+    first, second = FakeCache(), FakeCache()
+    for cache in (first, second):
+        config = SimpleNamespace(create_runtime_cache=lambda cache=cache: cache, set_runtime_cache=lambda cache: None)
+        kernels = KernelCache(path)
+        kernels.attach(config)
+        kernels.attach(config)
+        kernels.save()
+    assert len(registered) == 2
+    assert (first.loaded, second.loaded) == ([], [b"kernels"])
+    assert [file.name for file in path.parent.iterdir()] == ["kernels.bin"]
+    second.content = b"more kernels"
+    kernels.save()
+    assert path.read_bytes() == b"more kernels"
+
+
+def test_a_cache_that_cannot_be_written_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("atexit.register", lambda save: None)
+    (tmp_path / "file").write_text("")
+    kernels = KernelCache(tmp_path / "file" / "kernels.bin")
+    kernels.attach(SimpleNamespace(create_runtime_cache=FakeCache, set_runtime_cache=lambda cache: None))
+    kernels.save()
