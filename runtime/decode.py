@@ -72,7 +72,7 @@ class PlainDecoder:
     def start(self, prompt: Sequence[int], keep: int = 0) -> int:
         self.reused = self._target.length = self._history.continue_to(prompt)
         for chunk, _ in chunks(prompt, self._prefill_rows, self.reused, keep):
-            self._anchor = self._target.advance(chunk)
+            self._anchor = self._target.advance(chunk, prompt=True)
             self._history.add(chunk)
             if self._target.length == keep:
                 self._history.keep()

@@ -25,6 +25,7 @@ class _Fields(BaseModel):
     top_k: Annotated[int, Field(ge=0)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    repetition_penalty: Annotated[float, Field(gt=0)] | None = None
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class SamplingDefaults:
     top_k: int | None = None
     top_p: float | None = None
     min_p: float | None = None
+    repetition_penalty: float | None = None
 
 
 def read_defaults(artifact: Artifact) -> SamplingDefaults:
@@ -55,4 +57,4 @@ def read_defaults(artifact: Artifact) -> SamplingDefaults:
         raise RunError(f"{path} has no possible value for {name}: {first['msg']}") from None
     except (OSError, ValueError, RecursionError) as error:
         raise RunError(f"{path} cannot be read as JSON: {error}") from None
-    return SamplingDefaults(bool(fields.do_sample), fields.temperature, fields.top_k, fields.top_p, fields.min_p)
+    return SamplingDefaults(**{**fields.model_dump(), "do_sample": bool(fields.do_sample)})

@@ -8,6 +8,8 @@ import numpy as np
 
 from dfc.runtime.engine import Array, Buffer, Engine, integers
 
+CONSTANTS = ("temperature", "top_p", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty")
+
 ACCEPT, CHOICE = 1, 2
 """The independent streams: accepting the draft at a position, and drawing the token there."""
 
@@ -17,13 +19,17 @@ FRACTION_BITS = 23
 
 @dataclass(frozen=True)
 class Sampling:
-    """The target's distribution as the user shapes it; ``temperature`` > 0, ``top_k`` 0 keeps all tokens."""
+    """The target's distribution as the user shapes it; ``temperature`` 0 takes the likeliest token, ``top_k`` 0 keeps
+    all; penalties of 1, 0 and 0 change nothing."""
 
     temperature: float
     top_k: int
     top_p: float
     min_p: float
     seed: int
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
 
 
 def uniforms(seed: int, stream: int, position: int, count: int) -> Array:
@@ -48,18 +54,22 @@ class SamplingInputs:
             for name, stream in (("accept_uniforms", ACCEPT), ("choice_uniforms", CHOICE))
             if name in names
         }
-        self._constants = {name: engine.share("float32", (1,)) for name in ("temperature", "top_p", "min_p")}
+        self._constants = {name: engine.share("float32", (1,)) for name in CONSTANTS}
         for name, buffer in self._constants.items():
             buffer.write(np.array([getattr(sampling, name)], np.float32))
         self._constants["top_k"] = engine.share("int64", (1,))
         self._constants["top_k"].write(integers([sampling.top_k]))
+        self._prompt_rows = engine.share("int64", (1,))
 
     @property
     def buffers(self) -> dict[str, Buffer]:
         """The buffers by the names of the stage's inputs."""
-        return self._constants | {name: buffer for name, (_, buffer) in self._noise.items()}
+        noise = {name: buffer for name, (_, buffer) in self._noise.items()}
+        return {"prompt_rows": self._prompt_rows, **self._constants, **noise}
 
-    def write(self, seed: int, position: int) -> None:
-        """Set the numbers for a call whose first judged row chooses the token at `position`."""
+    def write(self, seed: int, position: int, prompt_rows: int) -> None:
+        """Set the numbers for a call whose first judged row chooses the token at `position`; of its rows `prompt_rows`
+        are a prompt's."""
+        self._prompt_rows.write(integers([prompt_rows]))
         for stream, buffer in self._noise.values():
             buffer.write(uniforms(seed, stream, position, self._judged)[np.newaxis])

@@ -53,8 +53,8 @@ class AdvancingTarget:
         self.length = 0
         self.states.reset()
 
-    def advance(self, ids: Sequence[int]) -> int:
-        """Commit tokens and return the target's next one."""
+    def advance(self, ids: Sequence[int], *, prompt: bool = False) -> int:
+        """Commit tokens, of a prompt or of the answer, and return the target's next one."""
         rows = self._engine.fit(T=len(ids))["T"]
         if rows not in self._calls:
             self._calls[rows] = self._bind(rows)
@@ -63,7 +63,7 @@ class AdvancingTarget:
         self._lengths.write(integers([self.length]))
         self._valid.write(integers([len(ids)]))
         if self._sampling is not None:
-            self._sampling.write(self.seed, self.length + len(ids))
+            self._sampling.write(self.seed, self.length + len(ids), len(ids) if prompt else 0)
         calls[self.states.current].run(self.length + len(ids))
         self.states.swap()
         self.length += len(ids)
@@ -121,7 +121,7 @@ class VerifyingTarget:
 
     def commit(self, ids: Sequence[int], following: int | None = None) -> Block:
         """Commit prompt tokens; `following` is the prompt token after them, None at the prompt's end."""
-        calls = self._run(ids, forced=len(ids), valid=len(ids))
+        calls = self._run(ids, forced=len(ids), valid=len(ids), prompt=True)
         anchor = int(self._scalars["anchor"].read()[0])
         self.length += len(ids)
         next_ids = (*ids[1:], anchor if following is None else following)
@@ -147,7 +147,9 @@ class VerifyingTarget:
         self.length += 1 + accepted
         return Block(calls.rows, 1 + accepted, next_ids, next_ids[-1], accepted, calls.hidden, calls.features)
 
-    def _run(self, ids: Sequence[int], forced: int, valid: int, drafts: Buffer | None = None) -> _VerifyCalls:
+    def _run(
+        self, ids: Sequence[int], forced: int, valid: int, drafts: Buffer | None = None, *, prompt: bool = False
+    ) -> _VerifyCalls:
         sizes = self._engine.fit(T=valid, J=valid - forced + 1)
         shape = (sizes["T"], sizes["J"], drafts)
         if shape not in self._calls:
@@ -157,7 +159,7 @@ class VerifyingTarget:
         for name, value in (("lengths", self.length), ("forced", forced), ("valid", valid)):
             self._scalars[name].write(integers([value]))
         if calls.sampling is not None:
-            calls.sampling.write(self.seed, self.length + forced)
+            calls.sampling.write(self.seed, self.length + forced, forced if prompt else 0)
         calls.calls[self.states.current].run(self.length + valid)
         self.states.swap()
         return calls

@@ -10,6 +10,7 @@ from dfc.compiler.engines.backend import Backend, CompiledEngine, EngineRequest,
 from dfc.compiler.export.stage import DFC_DOMAIN, StageGraph
 from dfc.compiler.passes.lowering import Operator, Rule, lower, name_nodes, used_opsets
 from dfc.compiler.passes.merge_linears import merge_linears
+from dfc.compiler.passes.onnxruntime.add_counts import lower_add_counts
 from dfc.compiler.passes.onnxruntime.block_attention import lower_block_attention
 from dfc.compiler.passes.onnxruntime.cached_attention import lower_cached_attention
 from dfc.compiler.passes.onnxruntime.causal_convolution import (
@@ -39,6 +40,7 @@ RULES: dict[Operator, Rule] = {
     (DFC_DOMAIN, "GatedRMSNorm"): lower_gated_rms_norm,
     (DFC_DOMAIN, "UsedRows"): lower_used_rows,
     (DFC_DOMAIN, "KeepHeaviest"): lower_keep_heaviest,
+    (DFC_DOMAIN, "AddCounts"): lower_add_counts,
     ("", "RMSNormalization"): lower_rms_norm,
     ("", "Swish"): lower_swish,
 }

@@ -11,6 +11,7 @@ from dfc.artifacts import Tensor
 from dfc.compiler.export.stage import DFC_DOMAIN, StageGraph
 from dfc.compiler.passes.lowering import Operator, Rule, lower, name_nodes, used_opsets
 from dfc.compiler.passes.merge_linears import merge_linears
+from dfc.compiler.passes.tensorrt.add_counts import lower_add_counts
 from dfc.compiler.passes.tensorrt.block_attention import block_attention_rule
 from dfc.compiler.passes.tensorrt.cached_attention import cached_attention_rule
 from dfc.compiler.passes.tensorrt.causal_convolution import causal_convolution_rule
@@ -52,6 +53,7 @@ def rules(shape: EngineShape) -> dict[Operator, Rule]:
         (DFC_DOMAIN, "GatedDeltaNet"): gated_delta_net_rule(shape),
         (DFC_DOMAIN, "GatedRMSNorm"): lower_gated_rms_norm,
         (DFC_DOMAIN, "KeepHeaviest"): lower_keep_heaviest,
+        (DFC_DOMAIN, "AddCounts"): lower_add_counts,
         ("", "Swish"): lower_swish,
         ("", "TensorScatter"): lower_tensor_scatter,
     }

@@ -197,6 +197,11 @@ def candidate_selector(
     return _typed(tokens, INT64)
 
 
+def add_counts(op: OpBuilder, counts: ir.Value, ids: ir.Value, amounts: ir.Value, *, vocab_size: int) -> ir.Value:
+    """Return counts [N, vocab_size] with amounts [N, T] added at ids [N, T]."""
+    return _typed(op.AddCounts(counts, ids, amounts, vocab_size=vocab_size, _domain=DFC_DOMAIN), FLOAT)
+
+
 def keep_heaviest(op: OpBuilder, scores: ir.Value, weights: ir.Value, limit: ir.Value) -> ir.Value:
     """Return bool [N, J, V]: the scores [N, J, V] with less than `limit` [N, 1, 1] of weight above them.
 

@@ -7,6 +7,7 @@ import onnx_ir as ir
 from dfc.compiler.checkpoint.spec import TargetSpec
 from dfc.compiler.export.stage import StageBuilder
 from dfc.compiler.models.layers import FLOAT, INT64
+from dfc.compiler.models.penalties import Counts, Penalties
 from dfc.compiler.models.sampling import SamplingParameters, distribution, draw
 from dfc.compiler.models.verification import Drafts, Verdict, count_accepted
 
@@ -19,12 +20,12 @@ class GreedyChoice:
     def __init__(self, stage: StageBuilder, spec: TargetSpec, judged: str | int) -> None:
         self._op = stage.op
 
-    def after_last(self, logits: ir.Value) -> ir.Value:
-        """Return the token [N] after rows of logits [N, V]."""
+    def after_last(self, logits: ir.Value, input_ids: ir.Value, valid: ir.Value) -> ir.Value:
+        """Return the token [N] after the first `valid` rows of input_ids [N, T]; logits [N, V] of the last of them."""
         return self._op.ArgMax(logits, axis=-1, keepdims=0)
 
-    def judge(self, logits: ir.Value, drafts: Drafts, forced: ir.Value) -> Verdict:
-        """Accept the longest run of drafts that are the choice at their row; logits [N, J, V]."""
+    def judge(self, logits: ir.Value, drafts: Drafts, input_ids: ir.Value, forced: ir.Value) -> Verdict:
+        """Accept the longest run of drafts that are the choice at their row; logits [N, J, V] of the judged rows."""
         op = self._op
         choices = op.ArgMax(logits, axis=-1, keepdims=0)
         accepted = count_accepted(op, op.And(op.Equal(drafts.tokens, choices), drafts.present))
@@ -33,7 +34,7 @@ class GreedyChoice:
 
 
 class SampledChoice:
-    """A draw from the target's distribution, shaped for each row of the batch by its own parameters.
+    """A draw from the target's distribution, with penalties, shaped for each row of the batch by its own parameters.
 
     A proposal is a drafter's most likely token, so what proposes it is the distribution that gives it all: it is
     accepted with the probability p that the target gives it, and where it is not, the token is drawn from p without it
@@ -47,6 +48,7 @@ class SampledChoice:
         self._op = stage.op
         self._real = spec.candidate_vocab_size
         self._padded = spec.candidate_vocab_size < spec.vocab_size
+        self._penalties = Penalties(stage, spec.candidate_vocab_size)
         self._parameters = SamplingParameters(
             stage.input("temperature", FLOAT, ("N",)),
             stage.input("top_k", INT64, ("N",)),
@@ -56,19 +58,23 @@ class SampledChoice:
         self._choice_uniforms = stage.input("choice_uniforms", FLOAT, ("N", judged))
         self._accept_uniforms = None if judged == 1 else stage.input("accept_uniforms", FLOAT, ("N", judged))
 
-    def after_last(self, logits: ir.Value) -> ir.Value:
-        """Return the token [N] after rows of logits [N, V]."""
+    def after_last(self, logits: ir.Value, input_ids: ir.Value, valid: ir.Value) -> ir.Value:
+        """Return the token [N] after the first `valid` rows of input_ids [N, T]; logits [N, V] of the last of them."""
         op = self._op
-        probabilities = op.Squeeze(self._distribution(op.Unsqueeze(logits, [1])), [1])
+        counts = self._penalties.count(input_ids, valid)
+        probabilities = op.Squeeze(self._distribution(op.Unsqueeze(logits, [1]), counts), [1])
+        self._penalties.finish(counts)
         return draw(op, probabilities, op.Squeeze(self._choice_uniforms, [1]))
 
-    def judge(self, logits: ir.Value, drafts: Drafts, forced: ir.Value) -> Verdict:
+    def judge(self, logits: ir.Value, drafts: Drafts, input_ids: ir.Value, forced: ir.Value) -> Verdict:
         """Accept drafts by their probability and draw the token after them; logits [N, J, V]."""
         op = self._op
-        probabilities = self._distribution(logits)
+        counts = self._penalties.count(input_ids, forced, drafts)
+        probabilities = self._distribution(logits, counts)
         tokens = op.Min(drafts.tokens, self._real - 1)
         of_draft = op.Squeeze(op.GatherElements(probabilities, op.Unsqueeze(tokens, [2]), axis=2), [2])
         accepted = count_accepted(op, op.And(op.Less(self._accept_uniforms, of_draft), drafts.present))
+        self._penalties.finish(counts, accepted)
         at = op.Unsqueeze(accepted, [1])
         row = op.Squeeze(op.GatherND(probabilities, op.Unsqueeze(at, [2]), batch_dims=1), [1])
         refused, present, uniform = (
@@ -78,10 +84,10 @@ class SampledChoice:
         anchor = draw(op, op.Where(is_refused, 0.0, row), op.Squeeze(uniform, [1]))
         return Verdict(accepted=accepted, committed=op.Add(forced, accepted), anchor=anchor)
 
-    def _distribution(self, logits: ir.Value) -> ir.Value:
+    def _distribution(self, logits: ir.Value, counts: Counts) -> ir.Value:
         """Return p [N, J, V] over the tokenizer's tokens: rows that only pad the head are never drawn."""
         real = self._op.Slice(logits, [0], [self._real], [2]) if self._padded else logits
-        return distribution(self._op, real, self._parameters)
+        return distribution(self._op, self._penalties.apply(real, counts), self._parameters)
 
 
 Choice = type[GreedyChoice] | type[SampledChoice]

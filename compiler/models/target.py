@@ -63,7 +63,7 @@ def advance_stage(spec: TargetSpec, options: TargetOptions, choice: Choice = Gre
         last = op.Gather(trunk.hidden, -1, axis=1)
         after = [state.after_all for state in trunk.states]
     logits = ops.linear(op, last, weights.float32(spec.head))
-    stage.output("anchor", chooser.after_last(logits), INT64, ("N",))
+    stage.output("anchor", chooser.after_last(logits, input_ids, valid), INT64, ("N",))
     _state_outputs(stage, trunk, after)
     return stage.finish()
 
@@ -88,7 +88,7 @@ def verify_stage(spec: TargetSpec, options: TargetOptions, choice: Choice = Gree
     last_valid = op.Unsqueeze(op.Sub(valid, 1), [1])
     asked = op.Min(op.Add(op.Unsqueeze(op.Sub(forced, 1), [1]), judged), last_valid)
     logits = ops.linear(op, take_rows(op, trunk.hidden, asked), weights.float32(spec.head))
-    verdict = chooser.judge(logits, find_drafts(op, input_ids, asked, valid), forced)
+    verdict = chooser.judge(logits, find_drafts(op, input_ids, asked, valid), input_ids, forced)
 
     stage.output("accepted", verdict.accepted, INT64, ("N",))
     stage.output("anchor", verdict.anchor, INT64, ("N",))

@@ -26,6 +26,9 @@ class SamplingRequest:
     top_k: int | None
     top_p: float | None
     min_p: float | None
+    repetition_penalty: float | None
+    frequency_penalty: float | None
+    presence_penalty: float | None
     seed: int | None
     greedy: bool
 
@@ -48,6 +51,21 @@ sampling_options = option_group(
         help="Sample from tokens at least this likely, relative to the likeliest.",
     ),
     click.option(
+        "--repetition-penalty",
+        type=click.FloatRange(min=0, min_open=True),
+        help="Above 1, make tokens of prompt and answer less likely.",
+    ),
+    click.option(
+        "--frequency-penalty",
+        type=click.FloatRange(-2, 2),
+        help="Take this off a token's logit for each time it stands in the answer.",
+    ),
+    click.option(
+        "--presence-penalty",
+        type=click.FloatRange(-2, 2),
+        help="Take this off a token's logit once it stands in the answer.",
+    ),
+    click.option(
         "--seed",
         type=click.IntRange(min=0, max=2**63 - 1),
         help="The same seed gives the same tokens.  [default: a new one]",
@@ -57,7 +75,7 @@ sampling_options = option_group(
 
 
 def resolve_sampling(request: SamplingRequest, defaults: SamplingDefaults) -> Sampling | None:
-    """Return how to sample, None for greedy decoding.
+    """Return how to choose tokens, None for greedy decoding without penalties.
 
     Options win over the model's `generation_config.json`, which counts where it says `do_sample` or where the user
     asks to sample.
@@ -77,16 +95,24 @@ def resolve_sampling(request: SamplingRequest, defaults: SamplingDefaults) -> Sa
         )
     asked = request.temperature is not None or bool(given)
     temperature = _first(request.temperature, defaults.temperature, 1.0)
-    if request.greedy or not (asked or defaults.do_sample) or temperature == 0:
-        if request.seed is not None:
-            raise click.UsageError("--seed has no effect on greedy decoding; add --temperature or leave it out")
-        return None
+    greedy = request.greedy or not (asked or defaults.do_sample) or temperature == 0
+    if greedy and request.seed is not None:
+        raise click.UsageError("--seed has no effect on greedy decoding; add --temperature or leave it out")
+    penalties = {
+        "repetition_penalty": _first(request.repetition_penalty, defaults.repetition_penalty, 1.0),
+        "frequency_penalty": _first(request.frequency_penalty, 0.0),
+        "presence_penalty": _first(request.presence_penalty, 0.0),
+    }
+    if greedy:
+        changed = tuple(penalties.values()) != (1.0, 0.0, 0.0)
+        return Sampling(0.0, 0, 1.0, 0.0, 0, **penalties) if changed else None
     return Sampling(
         temperature=temperature,
         top_k=_first(request.top_k, defaults.top_k, 0),
         top_p=_first(request.top_p, defaults.top_p, 1.0),
         min_p=_first(request.min_p, defaults.min_p, 0.0),
         seed=secrets.randbits(SEED_BITS) if request.seed is None else request.seed,
+        **penalties,
     )
 
 
@@ -94,10 +120,20 @@ def describe(sampling: Sampling | None) -> str:
     """Return the statistics' line."""
     if sampling is None:
         return "greedy"
+    names = ("repetition_penalty", "frequency_penalty", "presence_penalty")
+    neutral = (1.0, 0.0, 0.0)
+    penalties = [
+        f"{name.replace('_', ' ')} {getattr(sampling, name):g}"
+        for name, value in zip(names, neutral, strict=True)
+        if getattr(sampling, name) != value
+    ]
+    if sampling.temperature == 0:
+        return f"greedy with {', '.join(penalties)}"
     parts = [f"temperature {sampling.temperature:g}"]
     parts += [f"top-k {sampling.top_k}"] if sampling.top_k else []
     parts += [f"top-p {sampling.top_p:g}"] if sampling.top_p < 1 else []
     parts += [f"min-p {sampling.min_p:g}"] if sampling.min_p else []
+    parts += penalties
     return f"sampled with {', '.join(parts)}, seed {sampling.seed}"
 
 

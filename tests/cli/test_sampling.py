@@ -15,7 +15,7 @@ from dfc.runtime.sampling import Sampling
 from tests.cli.process import assert_fails, dfc
 from tests.paths import REFERENCE
 
-NOTHING = SamplingRequest(None, None, None, None, None, False)
+NOTHING = SamplingRequest(None, None, None, None, None, None, None, None, False)
 QWEN = SamplingDefaults(do_sample=True, temperature=0.6, top_k=20, top_p=0.95)
 
 
@@ -34,6 +34,10 @@ def request(**given: object) -> SamplingRequest:
         ({"top_p": 0.5}, QWEN, Sampling(0.6, 20, 0.5, 0.0, 1)),
         ({"top_k": 0}, QWEN, Sampling(0.6, 0, 0.95, 0.0, 1)),
         ({"min_p": 0.1}, SamplingDefaults(), Sampling(1.0, 0, 1.0, 0.1, 1)),
+        ({"repetition_penalty": 1.2}, SamplingDefaults(), Sampling(0.0, 0, 1.0, 0.0, 0, repetition_penalty=1.2)),
+        ({"greedy": True}, SamplingDefaults(repetition_penalty=1.1), Sampling(0.0, 0, 1.0, 0.0, 0, 1.1)),
+        ({"greedy": True, "repetition_penalty": 1.0}, SamplingDefaults(repetition_penalty=1.1), None),
+        ({"temperature": 1.0, "presence_penalty": 0.5}, QWEN, Sampling(1.0, 20, 0.95, 0.0, 1, 1.0, 0.0, 0.5)),
         # The file advises how to sample, but does not say to do it.
         ({}, SamplingDefaults(temperature=0.6), None),
         ({"top_k": 5}, SamplingDefaults(temperature=0.6), Sampling(0.6, 5, 1.0, 0.0, 1)),
@@ -42,7 +46,7 @@ def request(**given: object) -> SamplingRequest:
 def test_options_win_over_the_models_defaults(
     given: dict[str, object], defaults: SamplingDefaults, expected: Sampling | None
 ) -> None:
-    seed = {} if expected is None else {"seed": 1}
+    seed = {"seed": 1} if expected is not None and expected.temperature else {}
     assert resolve_sampling(request(**given, **seed), defaults) == expected
 
 
@@ -64,6 +68,8 @@ def test_a_seed_is_chosen_and_told() -> None:
         (("--top-p", 0), ("--top-p",)),
         (("--min-p", 2), ("--min-p",)),
         (("--top-k", -1), ("--top-k",)),
+        (("--repetition-penalty", 0), ("--repetition-penalty",)),
+        (("--presence-penalty", 3), ("--presence-penalty",)),
     ],
 )
 def test_contradictions_are_explained(
@@ -76,7 +82,7 @@ def test_the_same_seed_gives_the_same_report(reference_artifact: Artifact) -> No
     options = ("--prompt", "def f(", "--max-new", 24, "--temperature", 1.5, "--seed", 9, "--json", "--spec", "mtp")
     first, second = (json.loads(dfc("run", reference_artifact.root, *options).stdout) for _ in range(2))
     assert first["token_ids"] == second["token_ids"]
-    assert first["sampling"] == {"temperature": 1.5, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 9}
+    assert first["sampling"] == vars(Sampling(1.5, 0, 1.0, 0.0, 9))
 
 
 def checkpoint_with(folder: Path, generation_config: str) -> Path:

@@ -36,7 +36,7 @@ def session() -> Any:
     logits = stage.input("logits", FLOAT, ("N", "J", PADDED))
     input_ids, rows = stage.input("input_ids", INT64, ("N", "T")), stage.input("rows", INT64, ("N", "J"))
     forced, valid = stage.input("forced", INT64, ("N",)), stage.input("valid", INT64, ("N",))
-    verdict = chooser.judge(logits, find_drafts(stage.op, input_ids, rows, valid), forced)
+    verdict = chooser.judge(logits, find_drafts(stage.op, input_ids, rows, valid), input_ids, forced)
     stage.output("accepted", verdict.accepted, INT64, ("N",))
     stage.output("anchor", verdict.anchor, INT64, ("N",))
     options = library().SessionOptions()
@@ -58,6 +58,12 @@ def judge(
         for name, stream in (("accept_uniforms", ACCEPT), ("choice_uniforms", CHOICE))
     }
     inputs = {
+        "repetition_penalty": repeat(np.float32(1.0)),
+        "frequency_penalty": repeat(np.float32(0.0)),
+        "presence_penalty": repeat(np.float32(0.0)),
+        "prompt_rows": repeat(np.int64(0)),
+        "seen_counts": repeat(np.zeros(REAL, np.float32)),
+        "generated_counts": repeat(np.zeros(REAL, np.float32)),
         "temperature": repeat(np.float32(temperature)),
         "top_k": repeat(np.int64(top_k)),
         "top_p": repeat(np.float32(top_p)),

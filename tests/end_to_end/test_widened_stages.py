@@ -57,7 +57,7 @@ def test_sampled_tokens_equal_those_of_onnxruntime(
     speculation: str,
 ) -> None:
     monkeypatch.setitem(RUNTIMES, widened.NAME, widened.open_engines)
-    sampling = Sampling(temperature=0.9, top_k=20, top_p=0.95, min_p=0.01, seed=5)
+    sampling = Sampling(0.9, top_k=20, top_p=0.95, min_p=0.01, seed=5, repetition_penalty=1.1, presence_penalty=0.3)
     prompt, drafts = reference_runs[4]["prompt_ids"], 3 if speculation == "mtp" else None
     found = decode(artifact, prompt, 40, speculation, drafts, backend=widened.NAME, sampling=sampling)
     assert found == decode(reference_artifact, prompt, 40, speculation, drafts, sampling=sampling)
