@@ -15,3 +15,8 @@ def check_relative(path: str) -> str:
     if "\\" in path or not path.isprintable() or any(part in ("", ".", "..") for part in parts):
         raise ArtifactError(f"{path!r} is not a plain relative path inside the artifact")
     return path
+
+
+def printable(name: str) -> str:
+    """Return a name for a message, which a file that someone put into an artifact must not break."""
+    return name if name.isprintable() else ascii(name)
