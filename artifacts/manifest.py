@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from dfc.artifacts.bounded import read_bounded
 from dfc.artifacts.errors import ArtifactError
-from dfc.artifacts.paths import check_relative
+from dfc.artifacts.paths import check_relative, printable
 
 SCHEMA_VERSION: Final = 1
 
@@ -279,7 +279,7 @@ class Manifest(_Frozen):
 
 def _first_problem(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
-    reason = first["msg"].removeprefix("Value error, ")
+    reason = printable(first["msg"].removeprefix("Value error, "))
     # A file's name is a part of the field's name and may hold anything.
-    field = ".".join(part if (part := str(raw)).isprintable() else repr(part) for raw in first["loc"])
+    field = printable(".".join(map(str, first["loc"])))
     return f"field {field}: {reason}" if field else reason

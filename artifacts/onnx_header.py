@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dfc.artifacts.errors import ArtifactError
+from dfc.artifacts.paths import printable
 
 _MAX_DEPTH = 64
 
@@ -76,7 +77,7 @@ def _external(message: memoryview) -> ExternalTensor | None:
             is_external = bool(value)
     if not entries and not is_external:
         return None
-    shown = name if name.isprintable() else ascii(name)
+    shown = printable(name)
     if "location" not in entries:
         raise ArtifactError(f"tensor {shown} does not say in which file it lies")
     return ExternalTensor(

@@ -17,6 +17,7 @@ def check_relative(path: str) -> str:
     return path
 
 
-def printable(name: str) -> str:
-    """Return a name for a message, which a file that someone put into an artifact must not break."""
-    return name if name.isprintable() else ascii(name)
+def printable(text: str) -> str:
+    """Return a text for a message, which what someone put into an artifact must neither break nor fill."""
+    shown = "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text[:300])
+    return shown if len(text) <= 300 else f"{shown}..."
