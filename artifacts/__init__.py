@@ -19,7 +19,8 @@ from dfc.artifacts.manifest import (
     Weight,
     WeightPart,
 )
-from dfc.artifacts.reader import Artifact, open_artifact, verify
+from dfc.artifacts.reader import Artifact, open_artifact
+from dfc.artifacts.verification import verify
 from dfc.artifacts.writer import ArtifactWriter, check_replaceable
 
 __all__ = [

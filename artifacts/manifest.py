@@ -1,15 +1,25 @@
 """The manifest: what an artifact holds, how its stages are called, and what it was built from and with."""
 
+import hashlib
 import json
+import math
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from dfc.artifacts.bounded import read_bounded
 from dfc.artifacts.errors import ArtifactError
-from dfc.artifacts.paths import check_relative
+from dfc.artifacts.paths import check_relative, printable
 
 SCHEMA_VERSION: Final = 1
+
+MAX_MANIFEST_BYTES: Final = 16 << 20
+"""Ten times what the largest model needs: a damaged or hostile file must not cost memory."""
+
+MAX_RANK: Final = 32
+
+_ITEM_BITS = {"float32": 32, "bfloat16": 16, "float16": 16, "int64": 64, "int32": 32, "int8": 8, "uint8": 8, "bool": 8}
 
 ComponentName = Literal["target", "mtp", "dflash2", "dflash"]
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -40,6 +50,7 @@ def _portable(value: Parameter) -> Parameter:
 RelativePath = Annotated[str, AfterValidator(_relative)]
 Basename = Annotated[str, AfterValidator(_basename)]
 Options = dict[str, Annotated[str, AfterValidator(_portable)]]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Dimension = Annotated[int, Field(ge=0)] | Annotated[str, Field(min_length=1)]
 
 
@@ -50,7 +61,7 @@ class _Frozen(BaseModel):
 class File(_Frozen):
     """Digest and length of one file of the artifact."""
 
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    sha256: Sha256
     size: int = Field(ge=0)
 
 
@@ -94,7 +105,7 @@ class Weight(_Frozen):
     """What an engine of static shape reads as an input: parts that lie one behind the other."""
 
     dtype: str = Field(min_length=1)
-    shape: tuple[int, ...]
+    shape: tuple[Annotated[int, Field(ge=0, lt=2**63)], ...] = Field(max_length=MAX_RANK)
     parts: tuple[WeightPart, ...]
 
 
@@ -153,10 +164,12 @@ class Build(_Frozen):
 class Manifest(_Frozen):
     """The content of `manifest.json`.
 
-    The compiler leaves `files` empty: `ArtifactWriter.commit` fills it from what was written.
+    The compiler leaves `files` empty: `ArtifactWriter.commit` fills it from what was written. `content_sha256` is the
+    digest of this text with null in its own place (see `sealed`): it shows damage, not who wrote the manifest.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
+    content_sha256: Sha256 | None = None
     model: Model
     precision: Precision
     backends: tuple[str, ...]
@@ -176,13 +189,26 @@ class Manifest(_Frozen):
                 if backend not in self.backends:
                     raise ValueError(f"stage {name} has an engine for {backend}, which is not listed in backends")
                 for engine in engines:
-                    if self.files and engine.path not in self.files:
-                        raise ValueError(f"stage {name} names the engine {engine.path}, which is not listed in files")
+                    self._check_listed(engine.path, f"stage {name} names the engine {engine.path}")
         for name, weight in self.weights.items():
-            for part in weight.parts:
-                if self.files and part.file not in self.files:
-                    raise ValueError(f"weight {name} lies in {part.file}, which is not listed in files")
+            self._check_weight(name, weight)
         return self
+
+    def _check_listed(self, path: str, what: str) -> None:
+        if self.files and path not in self.files:
+            raise ValueError(f"{what}, which is not listed in files")
+
+    def _check_weight(self, name: str, weight: Weight) -> None:
+        """Check that a weight's parts lie inside their files and fill its shape: a loader copies them unseen."""
+        items = 0
+        for part in weight.parts:
+            self._check_listed(part.file, f"weight {name} lies in {part.file}")
+            if self.files and part.offset + part.length > self.files[part.file].size:
+                raise ValueError(f"weight {name} ends behind the end of {part.file}")
+            items += part.length * 8 // _ITEM_BITS.get(part.dtype, 8)
+        known = {weight.dtype, *(part.dtype for part in weight.parts)} <= _ITEM_BITS.keys()
+        if known and items != math.prod(weight.shape):
+            raise ValueError(f"weight {name} of shape {list(weight.shape)} has parts of {items} elements")
 
     def _has_engines(self) -> bool:
         return any(engines for stage in self.stages.values() for engines in stage.engines.values())
@@ -200,6 +226,17 @@ class Manifest(_Frozen):
         except ValidationError as error:
             raise ArtifactError(f"the manifest does not fit the files written: {_first_problem(error)}") from None
 
+    def sealed(self) -> "Manifest":
+        """Return this manifest with the digest of its own text in it."""
+        return self.model_copy(update={"content_sha256": self._own_digest()})
+
+    def is_whole(self, text: bytes) -> bool:
+        """Return whether `text`, which this manifest was read from, is what was sealed, byte for byte."""
+        return self.content_sha256 == self._own_digest() and text == self.to_json().encode()
+
+    def _own_digest(self) -> str:
+        return hashlib.sha256(self.model_copy(update={"content_sha256": None}).to_json().encode()).hexdigest()
+
     def to_json(self) -> str:
         """Return the canonical text: equal manifests give equal bytes."""
         return json.dumps(self.model_dump(mode="json"), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
@@ -212,9 +249,7 @@ class Manifest(_Frozen):
             ArtifactError: the file cannot be read, is not a manifest, or comes from a newer dfc.
         """
         try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise ArtifactError(f"cannot read {path}: {error.strerror}") from None
+            text = read_bounded(path, MAX_MANIFEST_BYTES).decode("utf-8")
         except UnicodeDecodeError:
             raise ArtifactError(f"{path} is not UTF-8 text") from None
         try:
@@ -235,6 +270,8 @@ class Manifest(_Frozen):
             manifest = cls.model_validate_json(text, strict=True)
         except ValidationError as error:
             raise ArtifactError(f"{path} is not a valid dfc manifest: {_first_problem(error)}") from None
+        except RecursionError as error:
+            raise ArtifactError(f"{path} is not JSON: {error}") from None
         if not manifest.files and manifest._has_engines():
             raise ArtifactError(f"{path} is not a valid dfc manifest: field files: it names engines but lists no file")
         return manifest
@@ -242,7 +279,7 @@ class Manifest(_Frozen):
 
 def _first_problem(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
-    reason = first["msg"].removeprefix("Value error, ")
+    reason = printable(first["msg"].removeprefix("Value error, "))
     # A file's name is a part of the field's name and may hold anything.
-    field = ".".join(part if (part := str(raw)).isprintable() else repr(part) for raw in first["loc"])
+    field = printable(".".join(map(str, first["loc"])))
     return f"field {field}: {reason}" if field else reason

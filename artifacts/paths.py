@@ -15,3 +15,9 @@ def check_relative(path: str) -> str:
     if "\\" in path or not path.isprintable() or any(part in ("", ".", "..") for part in parts):
         raise ArtifactError(f"{path!r} is not a plain relative path inside the artifact")
     return path
+
+
+def printable(text: str) -> str:
+    """Return a text for a message, which what someone put into an artifact must neither break nor fill."""
+    shown = "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text[:300])
+    return shown if len(text) <= 300 else f"{shown}..."

@@ -102,7 +102,7 @@ class ArtifactWriter:
             digests = hash_files(paths, progress)
             sizes = [path.stat().st_size for path in paths]
         files = {name: File(sha256=sha, size=size) for name, sha, size in zip(names, digests, sizes, strict=True)}
-        complete = manifest.with_files(files)
+        complete = manifest.with_files(files).sealed()
         with _reporting(f"cannot write {self._output}"):
             (root / MANIFEST_NAME).write_text(complete.to_json(), encoding="utf-8")
             _sync_tree(root)

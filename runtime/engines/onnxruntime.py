@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from dfc.artifacts import Artifact, Stage
+from dfc.artifacts.bounded import read_bounded
+from dfc.artifacts.tensors import MAX_ONNX_BYTES, check_model
 from dfc.runtime.engine import Array, Buffer, Call, Copy, OpenStage
 from dfc.runtime.errors import RunError
 
@@ -111,6 +113,7 @@ def load_engine(artifact: Artifact, name: str) -> OnnxruntimeEngine:
 
     Raises:
         RunError: the stage has no engine for onnxruntime, or onnxruntime is missing or cannot load it.
+        ArtifactError: the engine is damaged, or reads weights outside the artifact's files.
     """
     onnxruntime = library()
     stage = artifact.manifest.stages.get(name)
@@ -122,11 +125,13 @@ def load_engine(artifact: Artifact, name: str) -> OnnxruntimeEngine:
     options.log_severity_level = 3
     weights = artifact.path("weights")
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(weights))
-    model = artifact.path(engines[0].path).read_bytes()
+    path = engines[0].path
+    model = read_bounded(artifact.path(path), MAX_ONNX_BYTES)
+    check_model(model, f"{artifact.root}: engine {path}", artifact.manifest)
     try:
         session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:
-        raise RunError(f"onnxruntime {onnxruntime.__version__} cannot load {engines[0].path}: {error}") from error
+        raise RunError(f"onnxruntime {onnxruntime.__version__} cannot load {path}: {error}") from error
     return OnnxruntimeEngine(stage, session)
 
 

@@ -6,7 +6,11 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from dfc.artifacts import ArtifactWriter, Component, Engine, Manifest, Model, Stage, Tensor
+import numpy as np
+import onnx
+import safetensors.numpy
+
+from dfc.artifacts import ArtifactWriter, Component, Engine, Manifest, Model, Stage, Tensor, Weight
 
 ENGINE = "stages/target_advance/onnxruntime/model.onnx"
 FILES: Mapping[str, bytes] = {
@@ -75,3 +79,34 @@ def assert_one_sentence(error: BaseException, *parts: str) -> None:
     assert len(message) < 400, message
     for part in parts:
         assert part in message
+
+
+def tensor_model(location: str = "target/model.safetensors", offset: int = 64, length: int = 16) -> onnx.ModelProto:
+    """A model of a few nodes with one tensor in another file."""
+    tensor = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, dims=[length // 4])
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in {"location": location, "offset": str(offset), "length": str(length)}.items():
+        tensor.external_data.add(key=key, value=value)
+    values = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4]) for name in ("x", "y")]
+    nodes = [onnx.helper.make_node("Add", ["x", "w"], ["s"]), onnx.helper.make_node("Relu", ["s"], ["y"], name="r")]
+    graph = onnx.helper.make_graph(nodes, "graph", values[:1], values[1:], [tensor])
+    return onnx.helper.make_model(graph)
+
+
+def write_tensor_artifact(output: Path, model: onnx.ModelProto | None = None) -> Path:
+    """Write an artifact of a real engine and real weights, with a weight of two parts in the manifest."""
+    weights = {name: np.arange(16, dtype=np.float32) for name in ("a", "b", "c")}
+    files = {**FILES, "weights/target/model.safetensors": safetensors.numpy.save(weights)}
+    files[ENGINE] = (model or tensor_model()).SerializeToString()
+    parts = [
+        {"file": "weights/target/model.safetensors", "offset": offset, "length": 64, "dtype": "float32"}
+        for offset in (256, 192)
+    ]
+    manifest = sample_manifest().model_copy(
+        update={"weights": {"w": Weight.model_validate({"dtype": "float32", "shape": (2, 16), "parts": parts})}}
+    )
+    with ArtifactWriter(output) as writer:
+        for name, data in files.items():
+            writer.add_bytes(name, data)
+        writer.commit(manifest)
+    return output

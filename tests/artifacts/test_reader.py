@@ -95,7 +95,7 @@ def test_a_file_that_cannot_be_read(root: Path, monkeypatch: pytest.MonkeyPatch)
     def refuse(paths: object, progress: object) -> list[str]:
         raise PermissionError(13, "Permission denied", str(root / WEIGHTS))
 
-    monkeypatch.setattr("dfc.artifacts.reader.hash_files", refuse)
+    monkeypatch.setattr("dfc.artifacts.verification.hash_files", refuse)
     with pytest.raises(ArtifactError) as caught:
         verify(artifact)
     assert_one_sentence(caught.value, str(root / WEIGHTS), "Permission denied")
