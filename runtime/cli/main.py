@@ -14,6 +14,7 @@ from dfc.runtime.cli.inspect import inspect
 from dfc.runtime.cli.interrupt import INTERRUPTED
 from dfc.runtime.cli.options import debug_option
 from dfc.runtime.cli.run import run
+from dfc.runtime.cli.verify import verify
 
 FAILURE, USAGE = 1, 2
 
@@ -28,6 +29,7 @@ def cli() -> None:
     dfc build TARGET --draft DRAFTER -o ARTIFACT    checkpoints to one artifact directory, no GPU needed
     dfc run ARTIFACT --prompt TEXT                  generate; the same tokens as without a drafter
     dfc inspect ARTIFACT                            what an artifact holds
+    dfc verify ARTIFACT                             whether every file is as it was built
 
     Results go to standard output, everything else to standard error. The exit code is 0 when the command did what it
     was asked to, 1 when it failed and 2 when the command line is wrong.
@@ -37,6 +39,7 @@ def cli() -> None:
 cli.add_command(build)
 cli.add_command(run)
 cli.add_command(inspect)
+cli.add_command(verify)
 
 
 def main() -> NoReturn:
