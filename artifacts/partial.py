@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # NFS takes exclusive locks on files open for writing only, which a directory never is: EBADF.
-_NO_LOCKS = (errno.ENOLCK, errno.EBADF, errno.ENOTSUP, errno.ENOSYS)
+NO_LOCKS = (errno.ENOLCK, errno.EBADF, errno.ENOTSUP, errno.ENOSYS)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def _open_locked(path: Path, *, needs_lock: bool) -> int | None:
         if os.path.samestat(os.fstat(descriptor), os.stat(path)):
             return descriptor
     except OSError as error:
-        if error.errno in _NO_LOCKS and not needs_lock:
+        if error.errno in NO_LOCKS and not needs_lock:
             return descriptor
     os.close(descriptor)
     return None

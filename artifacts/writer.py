@@ -134,6 +134,17 @@ class ArtifactWriter:
         self._partial = None
 
 
+def make_parent(output: Path) -> None:
+    """Make the directory that an artifact is written into.
+
+    Raises:
+        ArtifactError: it cannot be made.
+    """
+    output = Path(output).resolve()
+    with _reporting(f"cannot write {output}"):
+        _make_directory(output.parent)
+
+
 def check_replaceable(output: Path, *, force: bool) -> None:
     """Check that an artifact may be written to `output`; call it before any long work.
 

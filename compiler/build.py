@@ -21,6 +21,8 @@ from dfc.artifacts import (
     WeightPart,
     check_replaceable,
 )
+from dfc.artifacts.turns import only_build
+from dfc.artifacts.writer import make_parent
 from dfc.compiler.checkpoint import TargetSpec, TensorLocation, load_target
 from dfc.compiler.engines import BACKENDS
 from dfc.compiler.engines.backend import Backend, EngineOptions, EngineRequest, Report
@@ -88,6 +90,8 @@ class BuildPlan:
 def build_artifact(request: BuildRequest, report: Report = lambda line: None) -> Manifest:
     """Build an artifact and return its manifest; `report` gets a line for each step.
 
+    While another process builds the same output, this one waits.
+
     Raises:
         CheckpointError: a checkpoint is damaged, cannot be built, or the drafter does not go with the target.
         BuildError: an option does not fit.
@@ -95,7 +99,9 @@ def build_artifact(request: BuildRequest, report: Report = lambda line: None) ->
     """
     check_replaceable(request.output, force=request.force)
     plan = plan_build(request)
-    with ArtifactWriter(request.output, force=request.force) as writer:
+    make_parent(request.output)
+    turn = only_build(request.output, lambda: report(f"waiting for another build of {request.output}"))
+    with turn, ArtifactWriter(request.output, force=request.force) as writer:
         stages: dict[str, Stage] = {}
         weights: dict[str, Weight] = {}
         for stage in author_stages(plan):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dfc.artifacts import Artifact
+from dfc.artifacts.tensors import files_of_stages
 from dfc.runtime.decode import PREFILL_ROWS, Decoder, PlainDecoder, SpeculativeDecoder
 from dfc.runtime.engines import open_engines
 from dfc.runtime.plan import SpeculationPlan
@@ -27,11 +28,30 @@ def load_decoder(
     return decoder
 
 
+def text_files(artifact: Artifact) -> frozenset[str]:
+    """Return the artifact's files that text is encoded, rendered and decoded with."""
+    return frozenset(name for name in artifact.manifest.files if name.startswith("tokenizer/"))
+
+
+def decoder_files(artifact: Artifact, plan: SpeculationPlan, backend: str, sampling: Sampling | None) -> frozenset[str]:
+    """Return the artifact's files that `load_decoder` reads for a plan: engines and weights.
+
+    Raises:
+        ArtifactError: an engine is damaged, or reads weights outside the artifact's files.
+    """
+    stages = [_target_stage(plan, sampling)] + ([plan.draft_stage] if plan.drafter is not None else [])
+    return files_of_stages(artifact.root, artifact.manifest, stages, backend)
+
+
+def _target_stage(plan: SpeculationPlan, sampling: Sampling | None) -> str:
+    return plan.target_stage if sampling is None else f"{plan.target_stage}_sampling"
+
+
 def _assemble(
     artifact: Artifact, plan: SpeculationPlan, backend: str, prefill_rows: int, sampling: Sampling | None
 ) -> Decoder:
     open_stage = open_engines(artifact, backend)
-    engine = open_stage(plan.target_stage if sampling is None else f"{plan.target_stage}_sampling")
+    engine = open_stage(_target_stage(plan, sampling))
     if plan.drafter is None:
         return PlainDecoder(AdvancingTarget(engine, sampling), prefill_rows)
     drafter = plan.drafter.open(open_stage(plan.draft_stage), plan.draft_tokens)

@@ -10,10 +10,12 @@ from typing import NoReturn
 import click
 
 from dfc.runtime.cli.build import build
+from dfc.runtime.cli.diff import diff
 from dfc.runtime.cli.inspect import inspect
 from dfc.runtime.cli.interrupt import INTERRUPTED
 from dfc.runtime.cli.options import debug_option
 from dfc.runtime.cli.run import run
+from dfc.runtime.cli.verify import verify
 
 FAILURE, USAGE = 1, 2
 
@@ -28,6 +30,8 @@ def cli() -> None:
     dfc build TARGET --draft DRAFTER -o ARTIFACT    checkpoints to one artifact directory, no GPU needed
     dfc run ARTIFACT --prompt TEXT                  generate; the same tokens as without a drafter
     dfc inspect ARTIFACT                            what an artifact holds
+    dfc verify ARTIFACT                             whether every file is as it was built
+    dfc diff A B                                    what differs between two artifacts
 
     Results go to standard output, everything else to standard error. The exit code is 0 when the command did what it
     was asked to, 1 when it failed and 2 when the command line is wrong.
@@ -37,6 +41,8 @@ def cli() -> None:
 cli.add_command(build)
 cli.add_command(run)
 cli.add_command(inspect)
+cli.add_command(verify)
+cli.add_command(diff)
 
 
 def main() -> NoReturn:

@@ -11,6 +11,7 @@ import click
 
 from dfc.artifacts import ArtifactError, open_artifact
 from dfc.runtime.cli.chat import converse, prepare_chat
+from dfc.runtime.cli.checking import check_on_load, skip_check
 from dfc.runtime.cli.interrupt import INTERRUPTED, Interrupt
 from dfc.runtime.cli.options import debug_option
 from dfc.runtime.cli.prompts import PromptRequest, prompt_options, read_prompt
@@ -21,7 +22,7 @@ from dfc.runtime.engines import choose_backend
 from dfc.runtime.errors import RunError
 from dfc.runtime.generate import Generation, check_room, generate
 from dfc.runtime.generation_config import read_defaults
-from dfc.runtime.load import load_decoder
+from dfc.runtime.load import decoder_files, load_decoder, text_files
 from dfc.runtime.plan import AUTO, CHOICES, RunContext, SpeculationPlan, SpeculationRequest, resolve
 from dfc.runtime.sampling import Sampling
 from dfc.runtime.stops import AnswerText
@@ -45,6 +46,7 @@ from dfc.runtime.text import load_codec
 @click.option(
     "--trace", type=click.Path(path_type=Path), help="Write a JSON line for each round: anchor, proposed, accepted."
 )
+@click.option("--no-verify", is_flag=True, help="Do not check the digests of the files that the run reads.")
 @debug_option
 def run(
     artifact: Path,
@@ -55,6 +57,7 @@ def run(
     stopping: StopRequest,
     as_json: bool,
     trace: Path | None,
+    no_verify: bool,
 ) -> int:
     """Generate from ARTIFACT: greedy tokens, or with --temperature draws from the target's distribution.
 
@@ -63,17 +66,22 @@ def run(
 
     Without --prompt, --prompt-file, --prompt-ids, --messages or --chat the prompt is read from standard input. Text
     streams to standard output, statistics go to standard error. Ctrl-C stops after the current round.
+
+    The first run checks the digest of every file it reads, later ones read again only what looks changed.
     """
     prompts.check()
     if prompts.chat and as_json:
         raise click.UsageError("--chat gives text only; leave out --json")
     try:
         opened = open_artifact(artifact)
+        check = skip_check if no_verify else check_on_load
+        check(opened, text_files(opened))
         backend = choose_backend(opened)
         plan = resolve(SpeculationRequest(spec, draft_tokens), opened.manifest, RunContext(backend))
         codec = load_codec(opened)
         limits = read_limits(stopping, opened, codec)
         drawn = resolve_sampling(sampling, read_defaults(opened))
+        check(opened, decoder_files(opened, plan, backend, drawn))
         if prompts.chat:
             begin = prepare_chat(prompts, stopping, opened, codec, limits)
             with TraceFile(trace) as tracer:

@@ -83,6 +83,8 @@ def main(root: Path, count: int) -> None:
         sound, taken, refused = (root / name).read_bytes(), 0, 0
         share = count // len(readers) + (kind < count % len(readers))
         for seed in range(share):
+            # A file cut to nothing and written again is flushed to the disk by some filesystems, a new one is not.
+            (root / name).unlink()
             (root / name).write_bytes(mutate(sound, random.Random(f"{name} {seed}")))
             try:
                 read(root, name)

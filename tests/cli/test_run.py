@@ -175,7 +175,7 @@ def test_builds_repeat_byte_for_byte_and_copy_no_weights(tmp_path: Path) -> None
 
 
 def test_help_reads_as_a_manual() -> None:
-    for command in ((), ("build",), ("run",), ("inspect",)):
+    for command in ((), ("build",), ("run",), ("inspect",), ("verify",), ("diff",)):
         finished = dfc(*command, "--help")
         assert finished.returncode == 0
         assert finished.stdout

@@ -39,6 +39,9 @@ def test_the_wheel_builds_and_runs_elsewhere(tmp_path: Path) -> None:
         run(binaries / "dfc", "run", "artifact", "--prompt", "def f(", "--max-new", 8, "--json", cwd=tmp_path)
     )
     assert len(report["token_ids"]) == 8
+    run(binaries / "dfc", "verify", "artifact", cwd=tmp_path)
+    find = "import importlib.resources as r; print((r.files('dfc.artifacts') / 'manifest.schema.json').read_text())"
+    assert "content_sha256" in json.loads(run(binaries / "python", "-c", find, cwd=tmp_path))["properties"]
     # Neither building nor running needs torch, and nothing generic lands in site-packages.
     installed = run(binaries / "python", "-m", "pip", "list", "--format", "freeze", cwd=tmp_path).lower()
     assert "torch==" not in installed
