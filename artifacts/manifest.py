@@ -228,14 +228,13 @@ class Manifest(_Frozen):
 
     def sealed(self) -> "Manifest":
         """Return this manifest with the digest of its own text in it."""
-        return self.model_copy(update={"content_sha256": self._own_digest()})
+        text = self.model_copy(update={"content_sha256": None}).to_json().encode()
+        return self.model_copy(update={"content_sha256": hashlib.sha256(text).hexdigest()})
 
     def is_whole(self, text: bytes) -> bool:
         """Return whether `text`, which this manifest was read from, is what was sealed, byte for byte."""
-        return self.content_sha256 == self._own_digest() and text == self.to_json().encode()
-
-    def _own_digest(self) -> str:
-        return hashlib.sha256(self.model_copy(update={"content_sha256": None}).to_json().encode()).hexdigest()
+        entry = f'"content_sha256": "{self.content_sha256}"'.encode()
+        return self.content_sha256 == hashlib.sha256(text.replace(entry, b'"content_sha256": null', 1)).hexdigest()
 
     def to_json(self) -> str:
         """Return the canonical text: equal manifests give equal bytes."""

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterable, Iterator
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dfc import artifacts
 from dfc.artifacts import Artifact
@@ -21,6 +20,9 @@ def hashing_progress() -> Iterator[artifacts.Progress | None]:
     if not console.is_terminal:
         yield None
         return
+    # A run that shows no bar need not load what draws it.
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = (TextColumn("checking files"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=None)
