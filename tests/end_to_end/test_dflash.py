@@ -12,7 +12,9 @@ from dfc.artifacts import Artifact, open_artifact
 from dfc.compiler.build import BuildRequest, build_artifact
 from dfc.compiler.engines import BACKENDS as COMPILERS
 from dfc.runtime.engines import BACKENDS as RUNTIMES
+from dfc.runtime.load import load_decoder
 from dfc.runtime.plan import RunContext, SpeculationRequest, resolve
+from dfc.runtime.sampling import Sampling
 from tests.end_to_end import widened
 from tests.end_to_end.decoding import build, decode
 from tests.oracle import speculate
@@ -126,6 +128,25 @@ def test_three_drafters_in_one_artifact(
             assert decoded.rounds == run.rounds[speculation]
     plan = resolve(SpeculationRequest(), artifact.manifest, RunContext("onnxruntime"))
     assert (plan.speculation, plan.draft_tokens) == ("dflash2", 7)
+
+
+def test_a_sampled_run_drafts_the_most_likely_tokens(tmp_path: Path, checkpoints: dict[str, Path]) -> None:
+    artifact = build(tmp_path / "artifact", checkpoints["target"], checkpoints["dflash"])
+    target = Target(checkpoints["target"])
+    drafter = DFlash(checkpoints["dflash"], target)
+    sampling = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=5)
+    plan = resolve(SpeculationRequest("dflash"), artifact.manifest, RunContext("onnxruntime"))
+    decoder = load_decoder(artifact, plan, "onnxruntime", sampling=sampling)
+    prompt = list(PROMPTS[1])
+    committed = [*prompt, decoder.start(prompt)]
+    greedy = target.greedy(prompt, 8).tokens
+    for _ in range(8):
+        finished = decoder.step()
+        features = target.forward(committed[:-1]).features(drafter.target_layer_ids)
+        assert finished.anchor == committed[-1]
+        assert list(finished.proposed) == drafter.propose(features, committed[-1])
+        committed += finished.tokens
+    assert committed[len(prompt) :][:8] != greedy, "a draw that is the greedy one shows nothing"
 
 
 def test_the_tensorrt_graphs_draft_the_same(
