@@ -81,6 +81,11 @@ class BuildPlan:
         return 1 + max((drafter.draft_tokens for drafter in self.drafters), default=0)
 
     @property
+    def feature_layers(self) -> tuple[int, ...]:
+        """Target layers whose outputs the drafters read, each once: one verified block serves all of them."""
+        return tuple(dict.fromkeys(layer for drafter in self.drafters for layer in drafter.feature_layers))
+
+    @property
     def capacity(self) -> int:
         """Cache rows a sequence: the last round may reach past the context by its drafts, padding by a chunk."""
         rows = self.max_context + self.round_rows
@@ -168,14 +173,14 @@ def author_stages(plan: BuildPlan) -> Iterator[StageGraph]:
         round_rows=plan.round_rows,
         padded=bool(plan.backend.prompt_rows),
         hidden_output=any(drafter.reads_hidden for drafter in plan.drafters),
-        feature_layers=tuple(layer for drafter in plan.drafters for layer in drafter.feature_layers),
+        feature_layers=plan.feature_layers,
     )
     for choice in CHOICES:
         yield advance_stage(plan.target, options, choice)
         if plan.drafters:
             yield verify_stage(plan.target, options, choice)
     for drafter in plan.drafters:
-        yield from drafter.stages(plan.capacity)
+        yield from drafter.stages(plan.capacity, plan.feature_layers)
 
 
 def _write_stage(

@@ -1,43 +1,23 @@
-"""DFlash2 drafters (semantics A.1, B.1 and B.2)."""
+"""DFlash2 drafters: DFlash with a convolution and a candidate selector (semantics B.1 and B.2)."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from dfc.compiler.checkpoint.common import MAX_LAYERS, read_attention, read_rope
-from dfc.compiler.checkpoint.errors import CheckpointError
-from dfc.compiler.checkpoint.expected import dflash2_shapes
-from dfc.compiler.checkpoint.fields import Fields, read_fields
-from dfc.compiler.checkpoint.safetensors_index import TensorIndex, read_index
+from dfc.compiler.checkpoint.block_drafter import (
+    has_dflash2_fields,
+    is_block_drafter,
+    open_block_drafter,
+    read_block_drafter,
+)
+from dfc.compiler.checkpoint.expected import Shapes, dflash2_shapes
+from dfc.compiler.checkpoint.fields import Fields
 from dfc.compiler.checkpoint.spec import DFlash2Spec
 
-ARCHITECTURE = "DFlash2DraftModel"
 
-DEFAULT_BLOCK_SIZE = 16
-DEFAULT_HEAD_DIM = 128
-DEFAULT_MASK_TOKEN = "<|MASK|>"
-
-OWN_MASK_EMBEDDING = "mask_embedding.pt"
-
-_DFLASH2_FIELDS = ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k")
-_OWN_VOCABULARY = ("draft_vocab_size", "target_hidden_size", "has_embed_tokens", "has_lm_head")
-_OWN_TENSORS = ("lm_head.weight", "embed_tokens.weight", "d2t", "t2d", "mask_embedding")
-
-
-class _Layered:
-    """Fields that older drafters keep at top level and newer ones nest: the nested one wins (semantics A.1)."""
-
-    def __init__(self, top: Fields) -> None:
-        self._top = top
-        self._nested = top.section("dflash_config")
-
-    def of(self, name: str) -> Fields:
-        """Return the section that holds a field."""
-        return self._nested.first(name, self._top)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.of(name)
+def is_dflash2(top: Fields) -> bool:
+    """Return whether a config describes a DFlash2 drafter: any field of its convolution or selector."""
+    return is_block_drafter(top) and has_dflash2_fields(top)
 
 
 def load_dflash2(directory: Path) -> DFlash2Spec:
@@ -46,15 +26,9 @@ def load_dflash2(directory: Path) -> DFlash2Spec:
     Raises:
         CheckpointError: something in it does not fit.
     """
-    top = read_fields(directory / "config.json")
-    fields = _Layered(top)
-    _check_supported(top, fields)
-    index = read_index(directory)
-    attention = read_attention(top, default_head_dim=DEFAULT_HEAD_DIM)
-    hidden_size, vocab_size = top.integer("hidden_size"), top.integer("vocab_size")
-    intermediate_size = top.integer("intermediate_size")
-    num_layers = top.integer("num_hidden_layers", most=MAX_LAYERS)
-    bias = top.boolean("attention_bias", False)
+    config = open_block_drafter(directory)
+    fields, index, prefix = config.fields, config.index, config.prefix
+    hidden_size, vocab_size = config.top.integer("hidden_size"), config.top.integer("vocab_size")
     taps, group_size = (fields.of(name).integer(name) for name in ("conv_kernel_size", "conv_group_size"))
     rank, top_k = (fields.of(name).integer(name) for name in ("selector_rank", "selector_top_k"))
     if hidden_size % group_size:
@@ -65,147 +39,26 @@ def load_dflash2(directory: Path) -> DFlash2Spec:
         raise fields.of("selector_top_k").error(
             "selector_top_k", f"is {top_k}, more than the vocabulary's {vocab_size}"
         )
-    target_layer_ids = _target_layer_ids(fields, num_layers)
-    prefix = "model." if "model.fc.weight" in index else ""
     bare = f"{prefix}candidate_selector.predecessor_codebook"
-    tensors = index.take(
-        dflash2_shapes(
+    codebook_suffix = "" if bare in index or f"{bare}.weight" not in index else ".weight"
+
+    def own_shapes(num_layers: int) -> Shapes:
+        return dflash2_shapes(
             prefix=prefix,
-            codebook_suffix="" if bare in index or f"{bare}.weight" not in index else ".weight",
+            codebook_suffix=codebook_suffix,
             hidden_size=hidden_size,
-            intermediate_size=intermediate_size,
             vocab_size=vocab_size,
             num_layers=num_layers,
-            num_features=len(target_layer_ids),
-            attention=attention,
-            attention_bias=bias,
             conv_kernel_size=taps,
             conv_group_size=group_size,
             selector_rank=rank,
         )
-    )
-    _refuse_own_vocabulary(index, prefix)
-    windows = _sliding_windows(top, fields, num_layers)
-    softcap = fields.of("final_logit_softcapping")
-    depth = fields.of("num_target_layers")
-    cap = softcap.number("final_logit_softcapping", 0.0)
+
+    shared = read_block_drafter(config, own_shapes)
     return DFlash2Spec(
-        directory=directory,
-        hidden_size=hidden_size,
-        intermediate_size=intermediate_size,
-        vocab_size=vocab_size,
-        attention=attention,
-        rope=read_rope(top, attention.head_dim, default_theta=10_000.0, default_fraction=1.0),
-        rms_norm_eps=top.positive("rms_norm_eps", 1e-6),
-        attention_bias=bias,
-        num_layers=num_layers,
-        block_size=fields.of("block_size").integer("block_size", DEFAULT_BLOCK_SIZE, least=2),
-        mask_token_id=_mask_token_id(directory, fields),
-        num_target_layers=depth.integer("num_target_layers") if "num_target_layers" in depth else None,
-        target_layer_ids=target_layer_ids,
-        sliding_windows=windows,
-        causal=_causal(top, fields, windows),
+        **vars(shared),
         conv_kernel_size=taps,
         conv_group_size=group_size,
         selector_rank=rank,
         selector_top_k=top_k,
-        input_embedding_scale=fields.of("input_embedding_scale").number("input_embedding_scale", 1.0),
-        # Above 0, or the largest logits would not be the largest scores.
-        output_multiplier=fields.of("output_multiplier").positive("output_multiplier", 1.0),
-        final_logit_softcapping=cap if cap > 0 else None,
-        storage_type=tensors[f"{prefix}fc.weight"].dtype,
-        prefix=prefix,
-        tensors=tensors,
     )
-
-
-def _check_supported(top: Fields, fields: _Layered) -> None:
-    architectures = top.texts("architectures", ())
-    if ARCHITECTURE not in architectures:
-        named = ", ".join(architectures) or "nothing"
-        raise top.error("architectures", f"names {named}; drafters of {ARCHITECTURE} can be built")
-    top.refuse("quantization_config", "says that the weights are quantised; only plain weights can be built")
-    top.require("hidden_act", "silu", "silu")
-    for name in ("is_neox_style", "rope_is_neox_style"):
-        top.require(name, True, True)
-    for name in ("sample_from_anchor", "attention_sink_bias", "attention_value_scale"):
-        fields.of(name).refuse(name, "is set; drafters of that layout cannot be built")
-    for name in _OWN_VOCABULARY:
-        fields.of(name).refuse(name, "is set; drafters with a vocabulary of their own cannot be built")
-    if not any(name in fields for name in _DFLASH2_FIELDS):
-        raise top.error(
-            "dflash_config", f"has none of {', '.join(_DFLASH2_FIELDS)}: drafters of DFlash v1 cannot be built"
-        )
-
-
-def _refuse_own_vocabulary(index: TensorIndex, prefix: str) -> None:
-    for name in _OWN_TENSORS:
-        for full in (name, f"{prefix}{name}"):
-            if full in index:
-                raise CheckpointError(
-                    f"{index.directory} has a tensor {full}; drafters with a vocabulary of their own cannot be built"
-                )
-    if (index.directory / OWN_MASK_EMBEDDING).exists():
-        raise CheckpointError(
-            f"{index.directory / OWN_MASK_EMBEDDING}: drafters with a mask embedding of their own cannot be built"
-        )
-
-
-def _target_layer_ids(fields: _Layered, num_layers: int) -> tuple[int, ...]:
-    section = fields.of("target_layer_ids")
-    if "target_layer_ids" in section:
-        layers = section.integers("target_layer_ids")
-        if not layers:
-            raise section.error("target_layer_ids", "is empty")
-        return layers
-    depth = fields.of("num_target_layers").integer("num_target_layers")
-    if num_layers == 1:
-        return (depth // 2,)
-    return tuple(round(1 + i * (depth - 4) / (num_layers - 1)) for i in range(num_layers))
-
-
-def _mask_token_id(directory: Path, fields: _Layered) -> int:
-    section = fields.of("mask_token_id")
-    if "mask_token_id" in section:
-        return section.integer("mask_token_id", least=0)
-    token = fields.of("mask_token").text("mask_token", DEFAULT_MASK_TOKEN)
-    try:
-        tokenizer = json.loads((directory / "tokenizer.json").read_text(encoding="utf-8"))
-        token_id = next(added["id"] for added in tokenizer["added_tokens"] if added["content"] == token)
-    except (OSError, ValueError, KeyError, TypeError, StopIteration, RecursionError):
-        token_id = None
-    if type(token_id) is not int or token_id < 0:
-        raise section.error("mask_token_id", f"is missing and no tokenizer.json beside it knows {token!r}")
-    return token_id
-
-
-def _sliding_windows(top: Fields, fields: _Layered, num_layers: int) -> tuple[int | None, ...]:
-    """Return each layer's window in tokens, None for full attention."""
-    use_swa = fields.of("use_swa")
-    if use_swa.boolean("use_swa", False):
-        return (fields.of("swa_window_size").integer("swa_window_size"),) * num_layers
-    if "layer_types" in top:
-        names = top.texts("layer_types")
-        if len(names) != num_layers:
-            raise top.error("layer_types", f"has {len(names)} entries for {num_layers} layers")
-        for name in names:
-            if name not in ("full_attention", "sliding_attention"):
-                raise top.error("layer_types", f"names {name!r}; full_attention and sliding_attention can be built")
-        slides = [name == "sliding_attention" for name in names]
-    else:
-        # With the switch on, layers from max_window_layers upwards slide.
-        first = top.integer("max_window_layers", 0, least=0)
-        switched_on = top.boolean("use_sliding_window", False)
-        slides = [switched_on and index >= first for index in range(num_layers)]
-    if not any(slides):
-        return (None,) * num_layers
-    window = top.integer("sliding_window")
-    return tuple(window if sliding else None for sliding in slides)
-
-
-def _causal(top: Fields, fields: _Layered, windows: tuple[int | None, ...]) -> tuple[bool, ...]:
-    """Resolve causality: ``is_causal``, else ``dflash_config.causal``, else sliding layers only (semantics A.1)."""
-    for name, section in (("is_causal", fields.of("is_causal")), ("causal", fields.of("causal"))):
-        if name in section:
-            return (section.boolean(name),) * len(windows)
-    return tuple(window is not None for window in windows)

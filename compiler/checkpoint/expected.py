@@ -46,30 +46,21 @@ def mtp_shapes(*, num_layers: int, hidden_size: int, intermediate_size: int, att
     return shapes
 
 
-def dflash2_shapes(
+def block_drafter_shapes(
     *,
     prefix: str,
-    codebook_suffix: str,
     hidden_size: int,
     intermediate_size: int,
-    vocab_size: int,
     num_layers: int,
     num_features: int,
     attention: AttentionSpec,
     attention_bias: bool,
-    conv_kernel_size: int,
-    conv_group_size: int,
-    selector_rank: int,
 ) -> Shapes:
-    """Return what a DFlash2 drafter needs."""
-    selector = f"{prefix}candidate_selector"
+    """Return what DFlash and DFlash2 drafters need: all that DFlash does."""
     shapes: Shapes = {
         f"{prefix}fc.weight": (hidden_size, num_features * hidden_size),
         f"{prefix}hidden_norm.weight": (hidden_size,),
         f"{prefix}norm.weight": (hidden_size,),
-        f"{selector}.hidden_projection.weight": (selector_rank, hidden_size),
-        f"{selector}.predecessor_codebook{codebook_suffix}": (vocab_size, selector_rank),
-        f"{selector}.successor_codebook{codebook_suffix}": (vocab_size, selector_rank),
     }
     queries, keys = attention.num_heads * attention.head_dim, attention.num_kv_heads * attention.head_dim
     projections = {
@@ -78,7 +69,6 @@ def dflash2_shapes(
         "v_proj": (keys, hidden_size),
         "o_proj": (hidden_size, queries),
     }
-    coefficients = 2 * conv_kernel_size * (hidden_size // conv_group_size)
     for index in range(num_layers):
         layer = f"{prefix}layers.{index}"
         shapes |= _norms_and_mlp(layer, hidden_size, intermediate_size)
@@ -88,9 +78,33 @@ def dflash2_shapes(
                 shapes[f"{layer}.self_attn.{name}.bias"] = shape[:1]
         for name in ("q_norm", "k_norm"):
             shapes[f"{layer}.self_attn.{name}.weight"] = (attention.head_dim,)
+    return shapes
+
+
+def dflash2_shapes(
+    *,
+    prefix: str,
+    codebook_suffix: str,
+    hidden_size: int,
+    vocab_size: int,
+    num_layers: int,
+    conv_kernel_size: int,
+    conv_group_size: int,
+    selector_rank: int,
+) -> Shapes:
+    """Return what a DFlash2 drafter needs beyond a DFlash one."""
+    selector = f"{prefix}candidate_selector"
+    shapes: Shapes = {
+        f"{selector}.hidden_projection.weight": (selector_rank, hidden_size),
+        f"{selector}.predecessor_codebook{codebook_suffix}": (vocab_size, selector_rank),
+        f"{selector}.successor_codebook{codebook_suffix}": (vocab_size, selector_rank),
+    }
+    coefficients = 2 * conv_kernel_size * (hidden_size // conv_group_size)
+    for index in range(num_layers):
         for name in ("attention_conv", "mlp_conv"):
-            shapes[f"{layer}.{name}.base_kernel"] = (2, conv_kernel_size, hidden_size)
-            shapes[f"{layer}.{name}.kernel_projection.weight"] = (coefficients, hidden_size)
+            convolution = f"{prefix}layers.{index}.{name}"
+            shapes[f"{convolution}.base_kernel"] = (2, conv_kernel_size, hidden_size)
+            shapes[f"{convolution}.kernel_projection.weight"] = (coefficients, hidden_size)
     return shapes
 
 

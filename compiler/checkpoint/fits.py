@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dfc.compiler.checkpoint.errors import CheckpointError
-from dfc.compiler.checkpoint.spec import DFlash2Spec, TargetSpec
+from dfc.compiler.checkpoint.spec import DFlash2Spec, DFlashSpec, TargetSpec
 
 
-def check_fits(draft: DFlash2Spec, target: TargetSpec) -> None:
+def check_fits(draft: DFlashSpec, target: TargetSpec) -> None:
     """Check that a drafter was made for a target of this geometry.
 
     Raises:
@@ -33,7 +33,7 @@ def check_fits(draft: DFlash2Spec, target: TargetSpec) -> None:
         raise CheckpointError(
             f"{config}: mask_token_id is {draft.mask_token_id}, past the target's vocabulary of {target.vocab_size}"
         )
-    if draft.selector_top_k > target.candidate_vocab_size:
+    if isinstance(draft, DFlash2Spec) and draft.selector_top_k > target.candidate_vocab_size:
         raise CheckpointError(
             f"{config}: selector_top_k is {draft.selector_top_k}, more than the target's {target.candidate_vocab_size}"
             " tokens"

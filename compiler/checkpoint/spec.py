@@ -101,8 +101,8 @@ class TargetSpec:
 
 
 @dataclass(frozen=True)
-class DFlash2Spec:
-    """A DFlash2 drafter.
+class DFlashSpec:
+    """A DFlash drafter: it drafts a block over the target's features.
 
     ``target_layer_ids`` are 0-based target decoder layers; a feature is that layer's output (post residual).
     ``sliding_windows[i]`` is layer i's window in tokens, or None for full attention; ``causal[i]`` its causality.
@@ -123,13 +123,19 @@ class DFlash2Spec:
     target_layer_ids: tuple[int, ...]
     sliding_windows: tuple[int | None, ...]
     causal: tuple[bool, ...]
-    conv_kernel_size: int
-    conv_group_size: int
-    selector_rank: int
-    selector_top_k: int
     input_embedding_scale: float
     output_multiplier: float
     final_logit_softcapping: float | None
     storage_type: StorageType
     prefix: str
     tensors: dict[str, TensorLocation]
+
+
+@dataclass(frozen=True)
+class DFlash2Spec(DFlashSpec):
+    """A DFlash2 drafter: a DFlash one with a convolution around every sublayer and a candidate selector."""
+
+    conv_kernel_size: int
+    conv_group_size: int
+    selector_rank: int
+    selector_top_k: int

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dfc.artifacts import ComponentName, Parameter
 from dfc.compiler.checkpoint import TargetSpec, TensorLocation
+from dfc.compiler.checkpoint.fields import Fields
 from dfc.compiler.export.stage import StageGraph
 
 
@@ -17,13 +18,13 @@ class DrafterBuild:
 
     ``draft_tokens`` is the most a round drafts; ``reads_hidden`` and ``feature_layers`` say what the target's verified
     rows must carry for it; ``weights_folder`` is where its own tensors go (none for a head in the target's checkpoint);
-    ``stages`` authors its graphs for a number of cache rows.
+    ``stages`` authors its graphs for a number of cache rows and the layers whose outputs the artifact's features hold.
     """
 
     component: ComponentName
     source: Path
     draft_tokens: int
-    stages: Callable[[int], Iterator[StageGraph]]
+    stages: Callable[[int, tuple[int, ...]], Iterator[StageGraph]]
     reads_hidden: bool = False
     feature_layers: tuple[int, ...] = ()
     weights_folder: str = ""
@@ -31,5 +32,14 @@ class DrafterBuild:
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
 
 
-DrafterLoader = Callable[[Path, TargetSpec, int | None], DrafterBuild]
-"""Reads a drafter's checkpoint for a target, given the most draft tokens the user wants (None: the drafter's own)."""
+@dataclass(frozen=True)
+class DrafterLoader:
+    """What a drafter's file says of checkpoints of its kind.
+
+    ``architecture`` is the kind's name in messages; ``recognises`` tells it by a config; ``load`` reads one for a
+    target, given the most draft tokens the user wants (None: the drafter's own).
+    """
+
+    architecture: str
+    recognises: Callable[[Fields], bool]
+    load: Callable[[Path, TargetSpec, int | None], DrafterBuild]

@@ -20,15 +20,15 @@ def load_drafter(directory: Path, target: TargetSpec, draft_tokens: int | None) 
     """
     loaders = _find_loaders()
     top = read_fields(directory / "config.json")
-    architectures = top.texts("architectures", ())
-    for architecture in architectures:
-        if architecture in loaders:
-            return loaders[architecture](directory, target, draft_tokens)
-    named = ", ".join(architectures) or "nothing"
-    raise top.error("architectures", f"names {named}; drafters of {', '.join(loaders)} can be built")
+    for loader in loaders:
+        if loader.recognises(top):
+            return loader.load(directory, target, draft_tokens)
+    named = ", ".join(top.texts("architectures", ())) or "nothing"
+    known = ", ".join(loader.architecture for loader in loaders)
+    raise top.error("architectures", f"names {named}; drafters of {known} can be built")
 
 
-def _find_loaders() -> dict[str, DrafterLoader]:
+def _find_loaders() -> list[DrafterLoader]:
     names = (module.name for module in pkgutil.iter_modules(dfc.compiler.models.__path__))
     modules = (importlib.import_module(f"{dfc.compiler.models.__name__}.{name}") for name in names)
-    return dict(module.LOADER for module in modules if hasattr(module, "LOADER"))
+    return [module.LOADER for module in modules if hasattr(module, "LOADER")]

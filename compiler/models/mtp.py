@@ -35,7 +35,7 @@ def find_drafter(spec: TargetSpec, draft_tokens: int | None, *, one_stage: bool 
     most = draft_tokens or (DEFAULT_STATIC_DRAFT_TOKENS if one_stage else DEFAULT_DRAFT_TOKENS)
     lengths = (most,) if one_stage else tuple(range(1, most + 1))
 
-    def stages(capacity: int) -> Iterator[StageGraph]:
+    def stages(capacity: int, feature_layers: tuple[int, ...]) -> Iterator[StageGraph]:
         for count in lengths:
             yield mtp_stage(spec, capacity, count)
 

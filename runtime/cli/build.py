@@ -20,7 +20,7 @@ DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 
 @click.command(short_help="Build an artifact from checkpoints.")
 @click.argument("target", type=DIRECTORY)
-@click.option("--draft", "drafts", type=DIRECTORY, multiple=True, help="Checkpoint of a drafter made for TARGET.")
+@click.option("--draft", "drafts", type=DIRECTORY, multiple=True, help="DFlash2 or DFlash drafter for TARGET.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Artifact directory to write.")
 @click.option(
     "--backend",
@@ -44,7 +44,7 @@ DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 @click.option(
     "--draft-tokens",
     type=click.IntRange(min=1),
-    help="Most tokens drafted in a round.  [default: 7 for MTP, the drafter's block for DFlash2]",
+    help="Most tokens drafted in a round.  [default: 7 for MTP, the drafter's block for the others]",
 )
 @click.option(
     "--compute-capability",

@@ -94,4 +94,4 @@ def _last_dimension(engine: Engine, name: str) -> int:
     return int(tensor.shape[-1])
 
 
-KIND = DrafterKind("mtp", 2, _limits, _stage, MTPDrafter)
+KIND = DrafterKind("mtp", 3, _limits, _stage, MTPDrafter)

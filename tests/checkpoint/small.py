@@ -161,6 +161,18 @@ def small_drafter() -> Small:
     return Small(config, _bfloat16(shapes), {})
 
 
+def small_dflash() -> Small:
+    """Return the same drafter in the first generation: no convolution and no selector."""
+    drafter = small_drafter()
+    drafter.config["architectures"] = ["DFlashDraftModel"]
+    for name in ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k"):
+        del drafter.config["dflash_config"][name]
+    for name in list(drafter.tensors):
+        if "_conv." in name or "candidate_selector" in name:
+            del drafter.tensors[name]
+    return drafter
+
+
 def tokenizer(*, vocabulary: int, added: dict[str, int]) -> dict[str, Any]:
     """Return what a tokenizer.json of `vocabulary` tokens and some added ones holds."""
     return {

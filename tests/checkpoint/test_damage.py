@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dfc.compiler.checkpoint import CheckpointError, check_fits, load_dflash2, load_target
+from dfc.compiler.checkpoint import CheckpointError, load_target
 from dfc.compiler.checkpoint.safetensors_index import INDEX_NAME, read_index
-from tests.checkpoint.small import small_drafter, small_target, tokenizer
+from dfc.compiler.models.drafters import load_drafter
+from tests.checkpoint.small import small_dflash, small_drafter, small_target, tokenizer
 from tests.checkpoint.sparse import write_header, write_sparse_safetensors
 
 # One directory serves all examples: each writes its file anew.
@@ -143,13 +144,14 @@ def test_any_rotary_setting(tmp_path: Path, name: str, section: str, value: Any)
 )
 def test_any_value_in_a_drafters_config(tmp_path: Path, name: str, nested: str, value: Any, nested_value: Any) -> None:
     target = load_target(small_target().write(tmp_path / "target"))
-    for top, changes in (({name: value}, {}), ({}, {nested: nested_value})):
-        drafter = small_drafter()
-        drafter.config["dflash_config"] |= changes
-        drafter.config |= top
-        only_checkpoint_errors(
-            lambda drafter=drafter: check_fits(load_dflash2(drafter.write(tmp_path / "draft")), target)
-        )
+    for make in (small_drafter, small_dflash):
+        for top, changes in (({name: value}, {}), ({}, {nested: nested_value})):
+            drafter = make()
+            drafter.config["dflash_config"] |= changes
+            drafter.config |= top
+            only_checkpoint_errors(
+                lambda drafter=drafter: load_drafter(drafter.write(tmp_path / "draft"), target, None)
+            )
 
 
 @QUICK

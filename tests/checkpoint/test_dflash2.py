@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from dfc.compiler.checkpoint import CheckpointError, load_dflash2
+from dfc.compiler.checkpoint import CheckpointError, is_dflash2, load_dflash2
+from dfc.compiler.checkpoint.fields import read_fields
 from dfc.compiler.checkpoint.spec import AttentionSpec, RopeSpec
 from tests.checkpoint.small import Small, small_drafter, tokenizer
 
@@ -281,14 +282,21 @@ def test_a_mask_embedding_of_its_own(tmp_path: Path) -> None:
         load_dflash2(tmp_path)
 
 
-def test_dflash_v1_is_refused_as_such(tmp_path: Path) -> None:
+def test_the_fields_decide_under_the_first_generations_name(tmp_path: Path) -> None:
+    drafter = small_drafter()
+    drafter.config["architectures"] = ["DFlashDraftModel"]
+    spec = load_dflash2(drafter.write(tmp_path))
+    assert is_dflash2(read_fields(tmp_path / "config.json"))
+    assert set(spec.tensors) == set(drafter.tensors)
+
+
+def test_a_drafter_without_its_fields(tmp_path: Path) -> None:
     drafter = small_drafter()
     for name in ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k"):
         del drafter.config[NESTED][name]
-    with pytest.raises(
-        CheckpointError, match=r"config.json: dflash_config has none of .*: drafters of DFlash v1 cannot"
-    ):
+    with pytest.raises(CheckpointError, match=r"config.json has no field conv_kernel_size"):
         load_dflash2(drafter.write(tmp_path))
+    assert not is_dflash2(read_fields(tmp_path / "config.json"))
 
 
 @pytest.mark.parametrize("name", ["conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k"])
@@ -304,7 +312,7 @@ def test_convolution_and_selector_come_whole(tmp_path: Path, name: str, alone: b
 
 # Each case: the change at top level, the change nested, what the message names, and what it says.
 REFUSED: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
-    ({"architectures": ["DFlashDraftModel"]}, {}, "architectures", "names DFlashDraftModel; drafters of"),
+    ({"architectures": ["Other"]}, {}, "architectures", "names Other; drafters of DFlashDraftModel and DFlash2Draft"),
     ({"architectures": None}, {}, "architectures", "names nothing"),
     ({"quantization_config": {"bits": 4}}, {}, "quantization_config", "only plain weights can be built"),
     ({"hidden_act": "relu"}, {}, "hidden_act", "is 'relu'; only 'silu' is supported"),

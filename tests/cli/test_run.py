@@ -10,7 +10,7 @@ import pytest
 
 from dfc.artifacts import Artifact
 from tests.cli.process import assert_fails, dfc
-from tests.oracle.random_checkpoints import DraftGeometry, TargetGeometry, write_dflash2, write_target
+from tests.oracle.random_checkpoints import DraftGeometry, TargetGeometry, write_dflash, write_dflash2, write_target
 from tests.paths import REFERENCE
 
 
@@ -153,6 +153,28 @@ def test_a_drafter_the_artifact_lacks_is_named(tmp_path: Path) -> None:
     target = write_target(tmp_path / "target", TargetGeometry())
     assert dfc("build", target, "-o", tmp_path / "artifact").returncode == 0
     assert_fails(dfc("run", tmp_path / "artifact", "--spec", "dflash2", "--prompt", "a"), 1, "dflash2", "mtp")
+
+
+def test_two_drafters_are_built_and_chosen_by_name(tmp_path: Path) -> None:
+    geometry = TargetGeometry()
+    target = write_target(tmp_path / "target", geometry)
+    first = write_dflash(tmp_path / "first", geometry, DraftGeometry(target_layer_ids=(2,), block_size=5))
+    second = write_dflash2(tmp_path / "second", geometry, DraftGeometry(target_layer_ids=(0, 1)))
+    artifact = tmp_path / "artifact"
+    built = dfc("build", target, "--draft", first, "--draft", second, "-o", artifact)
+    assert built.returncode == 0, built.stderr
+    prompt = ("--prompt-ids", "5,77,130", "--max-new", 12, "--ignore-eos", "--temperature", 0, "--json")
+    reports = {
+        name: json.loads(dfc("run", artifact, "--spec", name, *prompt).stdout)
+        for name in ("none", "auto", "dflash2", "dflash", "mtp")
+    }
+    assert len({tuple(report["token_ids"]) for report in reports.values()}) == 1
+    chosen = {name: report["speculation"]["backend"] for name, report in reports.items()}
+    assert chosen == {"none": "none", "auto": "dflash2", "dflash2": "dflash2", "dflash": "dflash", "mtp": "mtp"}
+    drafted = {name: report["speculation"]["draft_tokens"] for name, report in reports.items()}
+    assert drafted == {"none": 0, "auto": 7, "dflash2": 7, "dflash": 4, "mtp": 3}
+    again = dfc("build", target, "--draft", first, "--draft", first, "-o", tmp_path / "again")
+    assert_fails(again, 1, str(first), "second dflash drafter")
 
 
 def test_builds_repeat_byte_for_byte_and_copy_no_weights(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ class TargetGeometry:
 
 @dataclass(frozen=True)
 class DraftGeometry:
-    """A DFlash2 drafter for a target of the same hidden size; a window of 0 is full attention."""
+    """A DFlash or DFlash2 drafter for a target of the same hidden size; a window of 0 is full attention."""
 
     block_size: int = 8
     target_layer_ids: tuple[int, ...] = (0, 2)
@@ -91,23 +91,49 @@ def write_target(directory: Path, geometry: TargetGeometry) -> Path:
 
 
 def write_dflash2(directory: Path, target: TargetGeometry, geometry: DraftGeometry) -> Path:
-    """Write a drafter checkpoint that fits the target."""
-    directory.mkdir(parents=True)
-    settings: dict[str, Any] = {
-        "block_size": geometry.block_size,
-        "mask_token_id": target.vocab_size - 1,
-        "target_layer_ids": list(geometry.target_layer_ids),
+    """Write a DFlash2 checkpoint that fits the target."""
+    own = {
         "conv_kernel_size": geometry.taps,
         "conv_group_size": geometry.group_size,
         "selector_rank": geometry.rank,
         "selector_top_k": geometry.top_k,
+    }
+    config = _draft_config(target, geometry, "DFlash2DraftModel", own)
+    return _write_draft(directory, config, _dflash2_tensors(target, geometry))
+
+
+def write_dflash(directory: Path, target: TargetGeometry, geometry: DraftGeometry) -> Path:
+    """Write a DFlash checkpoint that fits the target, without the geometry's convolution and selector."""
+    tensors = {
+        name: tensor
+        for name, tensor in _dflash2_tensors(target, geometry).items()
+        if "_conv." not in name and "candidate_selector" not in name
+    }
+    return _write_draft(directory, _draft_config(target, geometry, "DFlashDraftModel", {}), tensors)
+
+
+def _write_draft(directory: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> Path:
+    directory.mkdir(parents=True)
+    (directory / "config.json").write_text(json.dumps(config))
+    save_file(tensors, directory / "model.safetensors")
+    return directory
+
+
+def _draft_config(
+    target: TargetGeometry, geometry: DraftGeometry, architecture: str, own: dict[str, Any]
+) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "block_size": geometry.block_size,
+        "mask_token_id": target.vocab_size - 1,
+        "target_layer_ids": list(geometry.target_layer_ids),
+        **own,
         "input_embedding_scale": geometry.input_embedding_scale,
         "output_multiplier": geometry.output_multiplier,
         "final_logit_softcapping": geometry.final_logit_softcapping,
     }
     windows = sorted({window for window in geometry.windows if window})
-    config = {
-        "architectures": ["DFlash2DraftModel"],
+    return {
+        "architectures": [architecture],
         "model_type": "qwen3",
         "hidden_size": target.hidden_size,
         "intermediate_size": geometry.intermediate_size,
@@ -130,9 +156,6 @@ def write_dflash2(directory: Path, target: TargetGeometry, geometry: DraftGeomet
         ),
         **({"dflash_config": settings} if geometry.nested else settings),
     }
-    (directory / "config.json").write_text(json.dumps(config))
-    save_file(_dflash2_tensors(target, geometry), directory / "model.safetensors")
-    return directory
 
 
 def _text_config(geometry: TargetGeometry) -> dict[str, Any]:

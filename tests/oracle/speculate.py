@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypedDict
 
+from tests.oracle.dflash import DFlash
 from tests.oracle.dflash2 import DFlash2, LayerContext
 from tests.oracle.mtp import MTP
 from tests.oracle.target import Target
@@ -35,18 +36,24 @@ def run(
     prompt_ids: list[int],
     new_tokens: int,
     *,
+    dflash: DFlash | None = None,
     dflash2: DFlash2 | None = None,
     block_size: int | None = None,
     mtp_drafts: int | None = None,
 ) -> Run:
-    """Greedy continuation of ``prompt_ids`` and, per drafter given, its rounds (keys ``dflash2`` and ``mtp``).
+    """Greedy continuation of ``prompt_ids`` and, per drafter given, its rounds (keys ``dflash``, ``dflash2``, ``mtp``).
 
     The last round may reach past ``new_tokens``; it is judged whole. Verification is against the greedy tokens
     themselves: the row behind an accepted prefix is the row plain greedy decoding has there.
     """
-    slots = max(2, (block_size or dflash2.config.block_size) if dflash2 else 0, (mtp_drafts or 0) + 1)
+    blocks = [block_size or dflash.block_size] if dflash else []
+    blocks += [block_size or dflash2.config.block_size] if dflash2 else []
+    slots = max(2, *blocks, (mtp_drafts or 0) + 1)
     greedy = target.greedy(prompt_ids, new_tokens + slots)
     rounds: dict[str, list[Round]] = {}
+    if dflash is not None:
+        propose = dflash_proposer(dflash, prompt_ids + greedy.tokens, block_size)
+        rounds["dflash"] = rounds_of(propose, prompt_ids, greedy.tokens, new_tokens)
     if dflash2 is not None:
         propose = dflash2_proposer(dflash2, prompt_ids + greedy.tokens, block_size)
         rounds["dflash2"] = rounds_of(propose, prompt_ids, greedy.tokens, new_tokens)
@@ -73,6 +80,12 @@ def rounds_of(propose: Propose, prompt_ids: list[int], greedy_ids: list[int], ne
         rounds.append(Round(anchor=greedy_ids[emitted - 1], proposed=proposed, accepted=accepted))
         emitted += accepted + 1
     return rounds
+
+
+def dflash_proposer(dflash: DFlash, token_ids: list[int], block_size: int | None = None) -> Propose:
+    """Drafts of DFlash along a fixed sequence: behind an anchor at s stand the features of rows 0..s-1."""
+    features = dflash.target.forward(token_ids).features(dflash.target_layer_ids)
+    return lambda position: dflash.propose(features[:position], token_ids[position], block_size)
 
 
 def dflash2_proposer(dflash2: DFlash2, token_ids: list[int], block_size: int | None = None) -> Propose:

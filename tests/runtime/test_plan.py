@@ -20,6 +20,9 @@ def manifest(*drafters: str, backend: str = "onnxruntime") -> Manifest:
     if "dflash2" in drafters:
         components["dflash2"] = Component(source="draft", parameters={"draft_tokens": 7})
         stages["draft_dflash2"] = "dflash2"
+    if "dflash" in drafters:
+        components["dflash"] = Component(source="draft", parameters={"draft_tokens": 15})
+        stages["draft_dflash"] = "dflash"
     return Manifest.model_validate(
         {
             "model": Model(
@@ -69,6 +72,11 @@ def manifest(*drafters: str, backend: str = "onnxruntime") -> Manifest:
         (("mtp", "dflash2"), "mtp", "mtp", 3, "draft_mtp_3"),
         (("mtp", "dflash2"), "dflash2", "dflash2", 7, "draft_dflash2"),
         (("mtp", "dflash2"), "none", "none", 0, None),
+        (("dflash",), "auto", "dflash", 15, "draft_dflash"),
+        (("mtp", "dflash"), "auto", "dflash", 15, "draft_dflash"),
+        (("mtp", "dflash"), "mtp", "mtp", 3, "draft_mtp_3"),
+        (("mtp", "dflash", "dflash2"), "auto", "dflash2", 7, "draft_dflash2"),
+        (("mtp", "dflash", "dflash2"), "dflash", "dflash", 15, "draft_dflash"),
         ((), "none", "none", 0, None),
     ],
 )
@@ -99,6 +107,9 @@ def test_no_drafts_is_plain_decoding() -> None:
         ((), "mtp", None, "holds no drafter"),
         (("mtp",), "dflash2", None, "holds mtp"),
         (("dflash2",), "mtp", None, "holds dflash2"),
+        (("dflash2",), "dflash", None, "holds dflash2 for"),
+        (("dflash",), "dflash2", None, "holds dflash for"),
+        (("dflash",), "dflash", 16, "more than the 15"),
         (("mtp",), "mtp", 9, "more than the 8"),
         (("dflash2",), "auto", 8, "more than the 7"),
         ((), "auto", 3, "--draft-tokens"),

@@ -1,0 +1,78 @@
+"""What DFlash and DFlash2 have in common: a stage that takes in features and drafts a block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dfc.artifacts import Component
+from dfc.runtime.drafters.kind import DrafterKind, Limits, most_draft_tokens
+from dfc.runtime.engine import Buffer, Call, Engine, integers
+from dfc.runtime.states import States
+from dfc.runtime.target import Block
+
+
+@dataclass(frozen=True)
+class _Bound:
+    draft_tokens: Buffer
+    call: Call
+
+
+class BlockDrafter:
+    """Appends context for committed rows and drafts a block of 1 + `draft_tokens` rows."""
+
+    def __init__(self, engine: Engine, draft_tokens: int) -> None:
+        self._engine = engine
+        self.draft_tokens = draft_tokens
+        self._length = 0
+        self._states = States(engine, batch=1)
+        self._scalars = {name: engine.share("int64", (1,)) for name in ("lengths", "valid", "anchor")}
+        self._calls: dict[tuple[Buffer, int], _Bound] = {}
+
+    def reset(self) -> None:
+        """Forget the sequence."""
+        self._length = 0
+        self._states.reset()
+
+    def rewind(self, length: int) -> None:
+        """Forget the rows past `length`: what the caches hold there is never read."""
+        self._length = length
+
+    def follow(self, block: Block) -> None:
+        """Append context; the graph always drafts, so it is asked for the smallest block."""
+        self._run(block, slots=1)
+
+    def draft(self, block: Block) -> Buffer:
+        """Append context and return the drafts."""
+        return self._run(block, self.draft_tokens)
+
+    def _run(self, block: Block, slots: int) -> Buffer:
+        assert block.features is not None
+        slots = self._engine.fit(T=block.rows, S=slots)["S"]
+        key = (block.features, slots)
+        if key not in self._calls:
+            self._calls[key] = self._bind(block.features, slots)
+        bound = self._calls[key]
+        for name, value in (("lengths", self._length), ("valid", block.count), ("anchor", block.anchor)):
+            self._scalars[name].write(integers([value]))
+        self._length += block.count
+        bound.call.run(self._length)
+        return bound.draft_tokens
+
+    def _bind(self, features: Buffer, slots: int) -> _Bound:
+        draft_tokens = self._engine.share("int64", (1, slots))
+        wanted = self._engine.share("int64", (slots,))
+        wanted.write(integers(np.arange(slots)))
+        named = self._scalars | {"features": features, "slots": wanted, "draft_tokens": draft_tokens}
+        return _Bound(draft_tokens, self._engine.bind(named | self._states.bindings(0)))
+
+
+def kind_of_block_drafter(name: str, rank: int) -> DrafterKind:
+    """Return the kind on the stage `draft_<name>`; by default a round drafts as much as the stage can."""
+    return DrafterKind(name, rank, _limits, lambda component, draft_tokens: f"draft_{name}", BlockDrafter)
+
+
+def _limits(component: Component) -> Limits:
+    most = most_draft_tokens(component)
+    return Limits(default=most, most=most)
