@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from dfc.plugins.kernel import Kernel
-from dfc.plugins.user_cache import cache_directory
+from dfc.plugins.user_cache import cache_directory, write_cache
 
 _ENTRY = re.compile(r"\.visible\s+\.entry\s+(\w+)\s*\(([^)]*)\)", re.DOTALL)
 _PARAMETER = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)")
@@ -63,7 +62,7 @@ def compile_kernel(kernel: Kernel, capability: str, cache: Path | None = None) -
     if compiled is None:
         ptx = _compile(kernel, options, "PTX")[0].decode().rstrip("\0")
         compiled = CompiledKernel(kernel.name, capability, ptx, key, _sha256(ptx), _compiler())
-        _write(path, compiled)
+        write_cache(path, json.dumps(asdict(compiled)).encode())
     check_parameters(compiled.ptx, kernel.name, kernel.parameters)
     return compiled
 
@@ -125,17 +124,6 @@ def _read(path: Path, key: str) -> CompiledKernel | None:
         return None
     sound = compiled.source_sha256 == key and _sha256(compiled.ptx) == compiled.ptx_sha256
     return compiled if sound else None
-
-
-def _write(path: Path, compiled: CompiledKernel) -> None:
-    """Put the file in place whole; a cache that cannot be written costs time only."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False) as file:
-            json.dump(asdict(compiled), file)
-        Path(file.name).replace(path)
-    except OSError:
-        return
 
 
 def _compiler() -> str:

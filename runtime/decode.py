@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -59,12 +59,7 @@ class PlainDecoder:
         self.reused = 0
 
     def warm_up(self) -> None:
-        for rows in self._target.prepared_rows:
-            self.start([0] * rows)
-            for _ in self._target.states.alternatives:
-                self.step()
-            self._target.reset()
-            self._history.reset()
+        _run_every_size(self, self._target, self._history.reset)
 
     def reseed(self, seed: int) -> None:
         self._target.seed = seed
@@ -97,14 +92,7 @@ class SpeculativeDecoder:
         self.reused = 0
 
     def warm_up(self) -> None:
-        for rows in self._target.prepared_rows:
-            self.start([0] * rows)
-            for _ in self._target.states.alternatives:
-                self.step()
-            self._target.reset()
-            self._drafter.reset()
-            self._history.reset()
-            self._block = None
+        _run_every_size(self, self._target, self._forget)
 
     def reseed(self, seed: int) -> None:
         self._target.seed = seed
@@ -130,6 +118,11 @@ class SpeculativeDecoder:
         self._history.add((anchor, *proposed[: self._block.accepted]))
         return Round(anchor, tuple(proposed), self._block.accepted, self._block.next_ids)
 
+    def _forget(self) -> None:
+        self._history.reset()
+        self._drafter.reset()
+        self._block = None
+
     def _continue_to(self, prompt: Sequence[int]) -> None:
         committed = self._target.length
         self.reused = self._target.length = self._history.continue_to(prompt)
@@ -140,6 +133,16 @@ class SpeculativeDecoder:
         elif self._block is not None:
             following = prompt[self.reused]
             self._block = replace(self._block, next_ids=(*self._block.next_ids[:-1], following), anchor=following)
+
+
+def _run_every_size(decoder: Decoder, target: AdvancingTarget | VerifyingTarget, forget: Callable[[], None]) -> None:
+    """Decode a little for every size of call that the target's engine has, from each of its buffers of states."""
+    for rows in target.prepared_rows:
+        decoder.start([0] * rows)
+        for _ in target.states.alternatives:
+            decoder.step()
+        forget()
+        target.length = 0
 
 
 def chunks(

@@ -8,7 +8,10 @@ import numpy as np
 
 from dfc.runtime.engine import Array, Buffer, Engine, integers
 
-CONSTANTS = ("temperature", "top_p", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty")
+NEUTRAL_PENALTIES = {"repetition_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0}
+"""The values with which a penalty changes nothing."""
+
+CONSTANTS = ("temperature", "top_p", "min_p", *NEUTRAL_PENALTIES)
 
 ACCEPT, CHOICE = 1, 2
 """The independent streams: accepting the draft at a position, and drawing the token there."""
@@ -20,16 +23,22 @@ FRACTION_BITS = 23
 @dataclass(frozen=True)
 class Sampling:
     """The target's distribution as the user shapes it; ``temperature`` 0 takes the likeliest token, ``top_k`` 0 keeps
-    all; penalties of 1, 0 and 0 change nothing."""
+    all."""
 
     temperature: float
     top_k: int
     top_p: float
     min_p: float
     seed: int
-    repetition_penalty: float = 1.0
-    frequency_penalty: float = 0.0
-    presence_penalty: float = 0.0
+    repetition_penalty: float = NEUTRAL_PENALTIES["repetition_penalty"]
+    frequency_penalty: float = NEUTRAL_PENALTIES["frequency_penalty"]
+    presence_penalty: float = NEUTRAL_PENALTIES["presence_penalty"]
+
+    @property
+    def penalties(self) -> dict[str, float]:
+        """The penalties that change something, by name."""
+        given = {name: float(getattr(self, name)) for name in NEUTRAL_PENALTIES}
+        return {name: value for name, value in given.items() if value != NEUTRAL_PENALTIES[name]}
 
 
 def uniforms(seed: int, stream: int, position: int, count: int) -> Array:

@@ -48,11 +48,6 @@ class AdvancingTarget:
         """The rows of the calls to run once while loading."""
         return self._engine.prepared_rows
 
-    def reset(self) -> None:
-        """Forget the sequence."""
-        self.length = 0
-        self.states.reset()
-
     def advance(self, ids: Sequence[int], *, prompt: bool = False) -> int:
         """Commit tokens, of a prompt or of the answer, and return the target's next one."""
         rows = self._engine.fit(T=len(ids))["T"]
@@ -113,11 +108,6 @@ class VerifyingTarget:
     def prepared_rows(self) -> tuple[int, ...]:
         """The rows of the calls to run once while loading."""
         return self._engine.prepared_rows
-
-    def reset(self) -> None:
-        """Forget the sequence."""
-        self.length = 0
-        self.states.reset()
 
     def commit(self, ids: Sequence[int], following: int | None = None) -> Block:
         """Commit prompt tokens; `following` is the prompt token after them, None at the prompt's end."""

@@ -30,7 +30,8 @@ def contexts(capacity: int) -> list[int]:
 def engine_shapes(stage: StageGraph, request: EngineRequest) -> Iterator[EngineShape]:
     """Yield the shapes of a stage's engines: the rows of a round and of a prompt chunk, at every context."""
     symbols = {dimension for tensor in stage.inputs for dimension in tensor.shape if isinstance(dimension, str)}
-    round_rows = 1 if stage.name.startswith("target_advance") else request.round_rows
+    # A drafter does not know the others, whose rounds may be longer than its own.
+    round_rows = stage.round_rows if stage.component == "target" else request.round_rows
     for rows in (round_rows, PROMPT_ROWS):
         sizes = {"N": 1, "T": rows, "J": round_rows if rows == round_rows else 1, "S": stage.draft_tokens}
         dimensions = {name: size for name, size in sizes.items() if name in symbols}

@@ -8,29 +8,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import onnx_ir as ir
 from onnxscript import OpBuilder
 
 from dfc.artifacts import ComponentName
-from dfc.compiler.checkpoint import DFlashSpec, TargetSpec
+from dfc.compiler.checkpoint import DFlashSpec, TargetSpec, check_fits
+from dfc.compiler.checkpoint.fields import Fields
 from dfc.compiler.export import ops
 from dfc.compiler.export.stage import StageBuilder, StageGraph
 from dfc.compiler.export.weights import Weights
-from dfc.compiler.models.drafter import DrafterBuild
+from dfc.compiler.models.drafter import DrafterBuild, DrafterLoader
 from dfc.compiler.models.layers import (
     FLOAT,
     INT64,
     embed,
     gated_mlp,
     head_norm,
+    real_tokens,
     rms_norm,
     rope_tables,
     row_positions,
 )
 from dfc.compiler.models.target import WEIGHTS_FOLDER as TARGET_FOLDER
+
+Spec = TypeVar("Spec", bound=DFlashSpec)
 
 
 class Context(NamedTuple):
@@ -128,11 +134,8 @@ class BlockDrafter:
 
     def logits(self, hidden: ir.Value) -> ir.Value:
         """Return the target's logits of its tokens: rows that only pad the head are never drafted."""
-        target = self._target
-        logits = ops.linear(self.op, hidden, self._target_weights.float32(target.head))
-        if target.candidate_vocab_size < target.vocab_size:
-            logits = self.op.Slice(logits, [0], [target.candidate_vocab_size], [2])
-        return logits
+        logits = ops.linear(self.op, hidden, self._target_weights.float32(self._target.head))
+        return real_tokens(self.op, logits, self._target)
 
     def attention(self, x: ir.Value, index: int, context: Context, block: Block) -> ir.Value:
         """Attend from the block's rows to the context and the block."""
@@ -187,7 +190,24 @@ class StageSizes:
     feature_layers: tuple[int, ...]
 
 
-def block_drafter_build(
+def block_drafter_loader(
+    component: ComponentName,
+    architecture: str,
+    recognises: Callable[[Fields], bool],
+    read: Callable[[Path], Spec],
+    stage: Callable[[Spec, TargetSpec, StageSizes], StageGraph],
+) -> DrafterLoader:
+    """Return the loader of a kind of drafter whose checkpoints `read` reads and whose one stage `stage` builds."""
+
+    def load(directory: Path, target: TargetSpec, draft_tokens: int | None) -> DrafterBuild:
+        spec = read(directory)
+        check_fits(spec, target)
+        return _build(component, spec, draft_tokens, partial(stage, spec, target))
+
+    return DrafterLoader(architecture, recognises, load)
+
+
+def _build(
     component: ComponentName, spec: DFlashSpec, draft_tokens: int | None, stage: Callable[[StageSizes], StageGraph]
 ) -> DrafterBuild:
     """Return what the build needs to know of a drafter with this one stage, for at most `draft_tokens`."""

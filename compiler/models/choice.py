@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from dfc.compiler.checkpoint.spec import TargetSpec
 from dfc.compiler.export.stage import StageBuilder
-from dfc.compiler.models.layers import FLOAT, INT64
+from dfc.compiler.models.layers import FLOAT, INT64, real_tokens, take_rows
 from dfc.compiler.models.penalties import Counts, Penalties
 from dfc.compiler.models.sampling import SamplingParameters, distribution, draw
 from dfc.compiler.models.verification import Drafts, Verdict, count_accepted
@@ -46,8 +46,7 @@ class SampledChoice:
 
     def __init__(self, stage: StageBuilder, spec: TargetSpec, judged: str | int) -> None:
         self._op = stage.op
-        self._real = spec.candidate_vocab_size
-        self._padded = spec.candidate_vocab_size < spec.vocab_size
+        self._spec = spec
         self._penalties = Penalties(stage, spec.candidate_vocab_size)
         self._parameters = SamplingParameters(
             stage.input("temperature", FLOAT, ("N",)),
@@ -71,22 +70,23 @@ class SampledChoice:
         op = self._op
         counts = self._penalties.count(input_ids, forced, drafts)
         probabilities = self._distribution(logits, counts)
-        tokens = op.Min(drafts.tokens, self._real - 1)
+        real = self._spec.candidate_vocab_size
+        tokens = op.Min(drafts.tokens, real - 1)
         of_draft = op.Squeeze(op.GatherElements(probabilities, op.Unsqueeze(tokens, [2]), axis=2), [2])
         accepted = count_accepted(op, op.And(op.Less(self._accept_uniforms, of_draft), drafts.present))
-        self._penalties.finish(counts, accepted)
         at = op.Unsqueeze(accepted, [1])
-        row = op.Squeeze(op.GatherND(probabilities, op.Unsqueeze(at, [2]), batch_dims=1), [1])
+        self._penalties.finish(counts, at)
+        row = op.Squeeze(take_rows(op, probabilities, at), [1])
         refused, present, uniform = (
             op.GatherElements(value, at, axis=1) for value in (tokens, drafts.present, self._choice_uniforms)
         )
-        is_refused = op.And(op.Equal(op.Range(0, self._real, 1), refused), present)
+        is_refused = op.And(op.Equal(op.Range(0, real, 1), refused), present)
         anchor = draw(op, op.Where(is_refused, 0.0, row), op.Squeeze(uniform, [1]))
         return Verdict(accepted=accepted, committed=op.Add(forced, accepted), anchor=anchor)
 
     def _distribution(self, logits: ir.Value, counts: Counts) -> ir.Value:
         """Return p [N, J, V] over the tokenizer's tokens: rows that only pad the head are never drawn."""
-        real = self._op.Slice(logits, [0], [self._real], [2]) if self._padded else logits
+        real = real_tokens(self._op, logits, self._spec)
         return distribution(self._op, self._penalties.apply(real, counts), self._parameters)
 
 

@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 import onnx_ir as ir
 
-from dfc.compiler.checkpoint import DFlashSpec, TargetSpec, check_fits, is_dflash, load_dflash
+from dfc.compiler.checkpoint import DFlashSpec, TargetSpec, is_dflash, load_dflash
 from dfc.compiler.export.stage import StageGraph
 from dfc.compiler.models.block_drafter import (
     Block,
     BlockDrafter,
     Context,
     StageSizes,
-    block_drafter_build,
+    block_drafter_loader,
     block_drafter_stage,
 )
-from dfc.compiler.models.drafter import DrafterBuild, DrafterLoader
-
-
-def load_drafter(directory: Path, target: TargetSpec, draft_tokens: int | None) -> DrafterBuild:
-    """Read a drafter's checkpoint and check that it goes with the target.
-
-    Raises:
-        CheckpointError: it does not.
-    """
-    spec = load_dflash(directory)
-    check_fits(spec, target)
-    return block_drafter_build("dflash", spec, draft_tokens, partial(dflash_stage, spec, target))
-
-
-LOADER = DrafterLoader("DFlashDraftModel", is_dflash, load_drafter)
 
 
 def dflash_stage(spec: DFlashSpec, target: TargetSpec, sizes: StageSizes) -> StageGraph:
@@ -53,3 +37,6 @@ def _layer(
 def _choose(drafter: BlockDrafter, hidden: ir.Value, anchor: ir.Value) -> ir.Value:
     """Take the most likely token of every slot: the multiplier and the soft cap leave it the same, they only grow."""
     return drafter.op.ArgMax(drafter.logits(hidden), axis=-1, keepdims=0)
+
+
+LOADER = block_drafter_loader("dflash", "DFlashDraftModel", is_dflash, load_dflash, dflash_stage)

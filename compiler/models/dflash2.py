@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 import onnx_ir as ir
 
-from dfc.compiler.checkpoint import DFlash2Spec, TargetSpec, check_fits, is_dflash2, load_dflash2
+from dfc.compiler.checkpoint import DFlash2Spec, TargetSpec, is_dflash2, load_dflash2
 from dfc.compiler.export import ops
 from dfc.compiler.export.stage import StageGraph
 from dfc.compiler.models.block_drafter import (
@@ -15,24 +14,9 @@ from dfc.compiler.models.block_drafter import (
     BlockDrafter,
     Context,
     StageSizes,
-    block_drafter_build,
+    block_drafter_loader,
     block_drafter_stage,
 )
-from dfc.compiler.models.drafter import DrafterBuild, DrafterLoader
-
-
-def load_drafter(directory: Path, target: TargetSpec, draft_tokens: int | None) -> DrafterBuild:
-    """Read a drafter's checkpoint and check that it goes with the target.
-
-    Raises:
-        CheckpointError: it does not.
-    """
-    spec = load_dflash2(directory)
-    check_fits(spec, target)
-    return block_drafter_build("dflash2", spec, draft_tokens, partial(dflash2_stage, spec, target))
-
-
-LOADER = DrafterLoader("DFlash2DraftModel", is_dflash2, load_drafter)
 
 
 def dflash2_stage(spec: DFlash2Spec, target: TargetSpec, sizes: StageSizes) -> StageGraph:
@@ -101,3 +85,6 @@ def _codebook(spec: DFlash2Spec, side: str) -> str:
     """Return the tensor's name: some exports add `.weight` to the bare one."""
     bare = f"{spec.prefix}candidate_selector.{side}_codebook"
     return bare if bare in spec.tensors else f"{bare}.weight"
+
+
+LOADER = block_drafter_loader("dflash2", "DFlash2DraftModel", is_dflash2, load_dflash2, dflash2_stage)

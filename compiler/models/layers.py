@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 from onnxscript import OpBuilder
 
-from dfc.compiler.checkpoint.spec import RopeSpec
+from dfc.compiler.checkpoint.spec import RopeSpec, TargetSpec
 from dfc.compiler.export import ops
 from dfc.compiler.export.weights import Weights
 
@@ -57,10 +57,22 @@ def rope_tables(op: OpBuilder, rope: RopeSpec, positions: int) -> tuple[ir.Value
 
 def row_positions(op: OpBuilder, starts: ir.Value, rows_of: ir.Value) -> ir.Value:
     """Return ``starts[n] + t`` [N, T] for the T rows (axis 1) of `rows_of`; starts [N]."""
-    count = op.Squeeze(op.Shape(rows_of, start=1, end=2), [0])
-    return op.Add(op.Unsqueeze(starts, [1]), op.Range(0, count, 1))
+    rows = indices(op, rows_of, 1)
+    return op.Add(op.Unsqueeze(starts, [1]), rows)
+
+
+def indices(op: OpBuilder, x: ir.Value, axis: int) -> ir.Value:
+    """Return 0, 1, .. for every index of an axis of x."""
+    return op.Range(0, op.Squeeze(op.Shape(x, start=axis, end=axis + 1), [0]), 1)
 
 
 def take_rows(op: OpBuilder, x: ir.Value, rows: ir.Value) -> ir.Value:
     """Return x[n, rows[n, j]] [N, J, ..] of x [N, T, ..]; rows [N, J]."""
     return op.GatherND(x, op.Unsqueeze(rows, [2]), batch_dims=1)
+
+
+def real_tokens(op: OpBuilder, logits: ir.Value, spec: TargetSpec) -> ir.Value:
+    """Return logits [N, rows, V] of the tokenizer's tokens alone: rows of the head that only pad it are left out."""
+    if spec.candidate_vocab_size == spec.vocab_size:
+        return logits
+    return op.Slice(logits, [0], [spec.candidate_vocab_size], [2])

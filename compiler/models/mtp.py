@@ -14,7 +14,7 @@ from dfc.compiler.export.stage import StageBuilder, StageGraph
 from dfc.compiler.export.weights import Weights
 from dfc.compiler.models.caches import Caches, cache_inputs, cache_outputs
 from dfc.compiler.models.drafter import DrafterBuild
-from dfc.compiler.models.layers import FLOAT, INT64, embed, rope_tables, take_rows
+from dfc.compiler.models.layers import FLOAT, INT64, embed, real_tokens, rope_tables, take_rows
 from dfc.compiler.models.qwen3_5 import Placement, attention_layer, one_plus_norm
 from dfc.compiler.models.target import WEIGHTS_FOLDER
 
@@ -107,6 +107,4 @@ def _step(
 def _choose(op: OpBuilder, weights: Weights, spec: TargetSpec, row: ir.Value) -> ir.Value:
     """Return the most likely real token [N, 1] after row [N, 1, H]."""
     logits = ops.linear(op, row, weights.float32(spec.head))
-    if spec.candidate_vocab_size < spec.vocab_size:
-        logits = op.Slice(logits, [0], [spec.candidate_vocab_size], [2])
-    return op.ArgMax(logits, axis=-1, keepdims=0)
+    return op.ArgMax(real_tokens(op, logits, spec), axis=-1, keepdims=0)

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from dfc.compiler.export import ops
 from dfc.compiler.export.stage import StageBuilder
-from dfc.compiler.models.layers import FLOAT, INT64
+from dfc.compiler.models.layers import FLOAT, INT64, indices, take_rows
 from dfc.compiler.models.verification import Drafts
 
 STATES = ("seen_counts", "generated_counts")
@@ -42,7 +42,7 @@ class Penalties:
     def count(self, input_ids: ir.Value, forced: ir.Value, drafts: Drafts | None = None) -> Counts:
         """Return the counts after the first `forced` [N] rows of input_ids [N, T], and after each draft behind them."""
         op = self._stage.op
-        rows = op.Range(0, op.Squeeze(op.Shape(input_ids, start=1, end=2), [0]), 1)
+        rows = indices(op, input_ids, 1)
         # Ids that only pad the head can stand in a prompt; they are never drawn, so nobody asks for their count.
         is_forced = op.And(op.Less(rows, op.Unsqueeze(forced, [1])), op.Less(input_ids, self._vocab_size))
         ids = op.Min(input_ids, self._vocab_size - 1)
@@ -73,12 +73,9 @@ class Penalties:
         once = op.Mul(op.Min(counts.generated, 1.0), presence)
         return op.Sub(logits, op.Add(op.Mul(counts.generated, frequency), once))
 
-    def finish(self, counts: Counts, accepted: ir.Value | None = None) -> None:
-        """Declare the counts after the accepted drafts, [N], as the next ones."""
+    def finish(self, counts: Counts, last: ir.Value | None = None) -> None:
+        """Declare the counts after the judged row `last` [N, 1], the only one without it, as the next ones."""
         op = self._stage.op
         for name, count in zip(STATES, (counts.seen, counts.generated), strict=True):
-            if accepted is None:
-                after = op.Squeeze(count, [1])
-            else:
-                after = op.Squeeze(op.GatherND(count, op.Unsqueeze(accepted, [1, 2]), batch_dims=1), [1])
+            after = op.Squeeze(count if last is None else take_rows(op, count, last), [1])
             self._stage.output(f"next.{name}", after, FLOAT, ("N", self._vocab_size), "state", alias=name)

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from onnxscript import OpBuilder
 
 from dfc.compiler.export import ops
-from dfc.compiler.models.layers import FLOAT
+from dfc.compiler.models.layers import FLOAT, indices
 
 EXCLUDED = -1.0e30
 """Score of a token that is not kept: its exponential is 0."""
@@ -48,7 +48,7 @@ def distribution(op: OpBuilder, logits: ir.Value, parameters: SamplingParameters
     sampled = op.Softmax(op.Where(kept, scores, EXCLUDED), axis=-1)
 
     best = op.ArgMax(logits, axis=-1, keepdims=1)
-    one_hot = op.Cast(op.Equal(_indices(op, logits, 2), best), to=FLOAT)
+    one_hot = op.Cast(op.Equal(indices(op, logits, 2), best), to=FLOAT)
     return op.Where(greedy, one_hot, sampled)
 
 
@@ -60,14 +60,9 @@ def draw(op: OpBuilder, probabilities: ir.Value, uniform: ir.Value) -> ir.Value:
     """
     sums = op.CumSum(probabilities, 1)
     target = op.Mul(op.ReduceMax(sums, [1], keepdims=1), op.Unsqueeze(uniform, [1]))
-    indices = _indices(op, probabilities, 1)
+    tokens = indices(op, probabilities, 1)
     positive = op.Greater(probabilities, 0.0)
     behind = op.Shape(probabilities, start=1, end=2)
-    first = op.ReduceMin(op.Where(op.And(positive, op.Greater(sums, target)), indices, behind), [1], keepdims=0)
-    last = op.ReduceMax(op.Where(positive, indices, -1), [1], keepdims=0)
+    first = op.ReduceMin(op.Where(op.And(positive, op.Greater(sums, target)), tokens, behind), [1], keepdims=0)
+    last = op.ReduceMax(op.Where(positive, tokens, -1), [1], keepdims=0)
     return op.Min(first, last)
-
-
-def _indices(op: OpBuilder, values: ir.Value, axis: int) -> ir.Value:
-    """Return 0 .. V - 1 of the last axis."""
-    return op.Range(0, op.Squeeze(op.Shape(values, start=axis, end=axis + 1), [0]), 1)

@@ -14,7 +14,7 @@ from dfc.compiler.export.stage import StageBuilder, StageGraph
 from dfc.compiler.export.weights import Weights
 from dfc.compiler.models import qwen3_5
 from dfc.compiler.models.choice import Choice, GreedyChoice
-from dfc.compiler.models.layers import FLOAT, INT64, take_rows
+from dfc.compiler.models.layers import FLOAT, INT64, indices, take_rows
 from dfc.compiler.models.trunk import Committed, Rows, Trunk
 from dfc.compiler.models.verification import find_drafts
 
@@ -104,8 +104,7 @@ def verify_stage(spec: TargetSpec, options: TargetOptions, choice: Choice = Gree
 
 def _first_rows(op: OpBuilder, input_ids: ir.Value, counts: ir.Value) -> Committed:
     """Return the first `counts` [N] rows of input_ids [N, T] as the committed ones."""
-    count = op.Squeeze(op.Shape(input_ids, start=1, end=2), [0])
-    before_end = op.Less(op.Range(0, count, 1), op.Unsqueeze(counts, [1]))
+    before_end = op.Less(indices(op, input_ids, 1), op.Unsqueeze(counts, [1]))
     return Committed(counts, op.Unsqueeze(before_end, [2]))
 
 

@@ -56,6 +56,16 @@ def replace_outputs(graph: ir.Graph, old: Sequence[ir.Value], new: Iterable[ir.V
         before.replace_all_uses_with(after, replace_graph_outputs=True)
 
 
+def stored_tensor(value: ir.Value | None) -> ir.ExternalTensor | None:
+    """Return the checkpoint's tensor that a value is, converted or not; None for a value that is computed."""
+    while value is not None:
+        if isinstance(value.const_value, ir.ExternalTensor):
+            return value.const_value
+        node = value.producer()
+        value = node.inputs[0] if node is not None and node.op_type == "Cast" else None
+    return None
+
+
 def detach(node: ir.Node) -> None:
     """Take a replaced node out of the users of its inputs."""
     for index in range(len(node.inputs)):

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from dfc.compiler.export import ops
 from dfc.compiler.export.stage import DFC_DOMAIN
-from dfc.compiler.passes.lowering import continue_building, detach, replace_outputs
+from dfc.compiler.passes.lowering import continue_building, detach, replace_outputs, stored_tensor
 
 
 def merge_linears(graph: ir.Graph) -> None:
@@ -45,9 +45,5 @@ def _rows(weight: ir.Value | None) -> int:
 
 def _checkpoint(weight: ir.Value | None) -> str:
     """Return the folder of the file that a weight lies in, empty for a weight that is computed."""
-    while weight is not None:
-        if isinstance(weight.const_value, ir.ExternalTensor):
-            return str(weight.const_value.location).partition("/")[0]
-        node = weight.producer()
-        weight = node.inputs[0] if node is not None and node.op_type == "Cast" else None
-    return ""
+    tensor = stored_tensor(weight)
+    return "" if tensor is None else str(tensor.location).partition("/")[0]

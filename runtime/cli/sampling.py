@@ -10,7 +10,7 @@ import click
 
 from dfc.runtime.cli.options import option_group
 from dfc.runtime.generation_config import SamplingDefaults
-from dfc.runtime.sampling import Sampling
+from dfc.runtime.sampling import NEUTRAL_PENALTIES, Sampling
 
 Value = TypeVar("Value", int, float)
 
@@ -99,13 +99,12 @@ def resolve_sampling(request: SamplingRequest, defaults: SamplingDefaults) -> Sa
     if greedy and request.seed is not None:
         raise click.UsageError("--seed has no effect on greedy decoding; add --temperature or leave it out")
     penalties = {
-        "repetition_penalty": _first(request.repetition_penalty, defaults.repetition_penalty, 1.0),
-        "frequency_penalty": _first(request.frequency_penalty, 0.0),
-        "presence_penalty": _first(request.presence_penalty, 0.0),
+        name: _first(getattr(request, name), getattr(defaults, name, None), neutral)
+        for name, neutral in NEUTRAL_PENALTIES.items()
     }
     if greedy:
-        changed = tuple(penalties.values()) != (1.0, 0.0, 0.0)
-        return Sampling(0.0, 0, 1.0, 0.0, 0, **penalties) if changed else None
+        likeliest = Sampling(0.0, 0, 1.0, 0.0, 0, **penalties)
+        return likeliest if likeliest.penalties else None
     return Sampling(
         temperature=temperature,
         top_k=_first(request.top_k, defaults.top_k, 0),
@@ -120,13 +119,7 @@ def describe(sampling: Sampling | None) -> str:
     """Return the statistics' line."""
     if sampling is None:
         return "greedy"
-    names = ("repetition_penalty", "frequency_penalty", "presence_penalty")
-    neutral = (1.0, 0.0, 0.0)
-    penalties = [
-        f"{name.replace('_', ' ')} {getattr(sampling, name):g}"
-        for name, value in zip(names, neutral, strict=True)
-        if getattr(sampling, name) != value
-    ]
+    penalties = [f"{name.replace('_', ' ')} {value:g}" for name, value in sampling.penalties.items()]
     if sampling.temperature == 0:
         return f"greedy with {', '.join(penalties)}"
     parts = [f"temperature {sampling.temperature:g}"]

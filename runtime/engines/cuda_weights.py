@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from dfc.artifacts import Artifact, Weight, WeightPart
+from dfc.artifacts import Artifact, Weight
 from dfc.runtime.engine import Array
 from dfc.runtime.engines.cuda import ITEM_SIZES, CudaDevice, to_bfloat16
 from dfc.runtime.errors import RunError
@@ -37,14 +38,17 @@ class DeviceWeights:
     def _load(self, weight: Weight) -> Any:
         buffer = self._device.allocate(math.prod(weight.shape) * ITEM_SIZES[weight.dtype])
         offset = 0
-        for part in weight.parts:
-            values = convert(self._stored(part), part.dtype, weight.dtype)
+        for values in parts_of(self._artifact, weight, weight.dtype):
             self._device.upload(buffer, offset, values)
             offset += values.nbytes
         return buffer
 
-    def _stored(self, part: WeightPart) -> Array:
-        return np.memmap(self._artifact.path(part.file), np.uint8, "r", part.offset, (part.length,))
+
+def parts_of(artifact: Artifact, weight: Weight, dtype: str) -> Iterator[Array]:
+    """Yield the bytes of a weight's parts, one after the other, in a type."""
+    for part in weight.parts:
+        stored = np.memmap(artifact.path(part.file), np.uint8, "r", part.offset, (part.length,))
+        yield convert(stored, part.dtype, dtype)
 
 
 def convert(data: Array, stored: str, wanted: str) -> Array:

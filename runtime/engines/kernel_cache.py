@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import atexit
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
+
+from dfc.plugins.user_cache import write_cache
 
 
 class KernelCache:
@@ -28,17 +28,8 @@ class KernelCache:
     def save(self) -> None:
         """Write the file if it lacks some of the kernels; a folder that cannot be written keeps nothing."""
         content = bytes(self._cache.serialize())
-        if len(content) == self._known:
-            return
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            Path(name).replace(self._path)
-        except OSError:
-            return
-        self._known = len(content)
+        if len(content) != self._known and write_cache(self._path, content):
+            self._known = len(content)
 
     def _load(self) -> None:
         try:

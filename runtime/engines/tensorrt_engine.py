@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from dfc.artifacts import Engine as EngineFile
 from dfc.runtime.engine import Buffer, Call, Copy
 from dfc.runtime.engines.cuda import CudaDevice, DeviceBuffer, SharedBuffer
 from dfc.runtime.engines.cuda_weights import DeviceWeights
+from dfc.runtime.engines.static_sizes import StaticSizes, for_context
 from dfc.runtime.engines.tensorrt_runtime import LoadedEngine, TensorRTRuntime
 from dfc.runtime.errors import RunError
 
@@ -23,8 +25,7 @@ class GraphCall:
         self._shared = shared
 
     def run(self, end: int) -> None:
-        graph = next((graph for context, graph in self._graphs if end <= context), self._graphs[-1][1])
-        number = self._device.launch(graph)
+        number = self._device.launch(for_context(self._graphs, end))
         for buffer in self._shared:
             buffer.last_launch = number
 
@@ -41,6 +42,7 @@ class TensorRTEngine:
         self._files = stage.engines.get(runtime.backend, ()) if stage else ()
         if stage is None or not self._files:
             raise RunError(f"{artifact.root} has no {runtime.backend} engine for the stage {name}; build it again")
+        self._sizes = StaticSizes(stage, self._files)
         self._loaded: dict[str, LoadedEngine] = {}
         self._stage = self._with_engine_types(stage)
 
@@ -50,13 +52,10 @@ class TensorRTEngine:
 
     @property
     def prepared_rows(self) -> tuple[int, ...]:
-        return tuple(sorted({file.sizes["T"] for file in self._files}))
+        return self._sizes.rows
 
     def fit(self, **sizes: int) -> dict[str, int]:
-        for file in sorted(self._files, key=lambda file: file.sizes.get("T", 0)):
-            if all(file.sizes.get(name, 0) >= size for name, size in sizes.items()):
-                return {name: file.sizes[name] for name in sizes}
-        raise RunError(f"no engine of {self._files[0].path.rsplit('/', 1)[0]} takes a call of {sizes}; build it again")
+        return self._sizes.fit(sizes)
 
     def allocate(self, dtype: str, shape: tuple[int, ...]) -> Buffer:
         return DeviceBuffer(self._device, dtype, shape)
@@ -65,22 +64,14 @@ class TensorRTEngine:
         return SharedBuffer(self._device, dtype, shape)
 
     def bind(self, buffers: Mapping[str, Buffer], copies: Sequence[Copy] = ()) -> Call:
-        wanted = self._sizes(buffers)
-        files = [file for file in self._files if all(file.sizes[name] == size for name, size in wanted.items())]
-        if not files:
-            raise RunError(
-                f"no engine of {self._files[0].path.rsplit('/', 1)[0]} has the sizes {wanted}; build it again"
-            )
+        files = self._sizes.engines({name: _placed(buffer).shape for name, buffer in buffers.items()})
         held = [*buffers.values(), *(buffer for copy in copies for buffer in (copy.source, copy.target))]
         shared = [buffer for buffer in held if isinstance(buffer, SharedBuffer)]
-        graphs = [
-            (file.sizes["context"], self._record(self._load(file), buffers, copies))
-            for file in sorted(files, key=lambda file: file.sizes["context"])
-        ]
+        graphs = [(file.sizes["context"], self._record(self._load(file), buffers, copies)) for file in files]
         return GraphCall(self._device, graphs, shared)
 
     def _record(self, engine: LoadedEngine, buffers: Mapping[str, Buffer], copies: Sequence[Copy]) -> Any:
-        addresses = {name: _address(buffer) for name, buffer in buffers.items()}
+        addresses = {name: int(_placed(buffer).memory.handle) for name, buffer in buffers.items()}
         engine.bind(addresses, self._weights)
 
         def work(stream: Any) -> None:
@@ -106,33 +97,14 @@ class TensorRTEngine:
 
         return stage.model_copy(update={"inputs": typed(stage.inputs), "outputs": typed(stage.outputs)})
 
-    def _sizes(self, buffers: Mapping[str, Buffer]) -> dict[str, int]:
-        """Return the symbolic dimensions that the buffers' shapes fix."""
-        found: dict[str, int] = {}
-        for tensor in (*self._stage.inputs, *self._stage.outputs):
-            buffer = buffers.get(tensor.name)
-            if isinstance(buffer, DeviceBuffer | SharedBuffer):
-                pairs = zip(tensor.shape, buffer.shape, strict=True)
-                found |= {dimension: size for dimension, size in pairs if isinstance(dimension, str)}
-        return found
 
-
-def _address(buffer: Buffer) -> int:
+def _placed(buffer: Buffer) -> DeviceBuffer | SharedBuffer:
     assert isinstance(buffer, DeviceBuffer | SharedBuffer)
-    return int(buffer.memory.handle)
+    return buffer
 
 
 def _enqueue_copy(device: CudaDevice, copy: Copy, stream: Any) -> None:
-    source, target = copy.source, copy.target
-    assert isinstance(source, DeviceBuffer | SharedBuffer)
-    assert isinstance(target, DeviceBuffer | SharedBuffer)
-    begin = copy.offset * (source.size // max(1, _count(source)))
+    source, target = _placed(copy.source), _placed(copy.target)
+    begin = copy.offset * (source.size // max(1, math.prod(source.shape)))
     size = min(source.size, target.size - begin)
     device.part(source.memory, 0, size).copy_to(device.part(target.memory, begin, size), stream=stream)
-
-
-def _count(buffer: DeviceBuffer | SharedBuffer) -> int:
-    count = 1
-    for dimension in buffer.shape:
-        count *= dimension
-    return count

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -115,9 +116,9 @@ def test_a_gpu_the_library_does_not_know_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "artifact").exists()
 
 
-def assert_fails_after_progress(finished: object, fragment: str) -> None:
-    message = finished.stderr.decode()  # type: ignore[attr-defined]
-    assert finished.returncode == 1  # type: ignore[attr-defined]
+def assert_fails_after_progress(finished: Any, fragment: str) -> None:
+    message = finished.stderr.decode()
+    assert finished.returncode == 1
     assert fragment in message.splitlines()[-1]
     assert "Traceback" not in message
 

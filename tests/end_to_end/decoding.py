@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dfc.artifacts import Artifact, open_artifact
 from dfc.compiler.build import BuildRequest, build_artifact
-from dfc.runtime.decode import PREFILL_ROWS, Round
+from dfc.runtime.decode import PREFILL_ROWS, Decoder, Round
 from dfc.runtime.generate import Limits, generate
 from dfc.runtime.load import load_decoder
 from dfc.runtime.plan import RunContext, SpeculationRequest, resolve
@@ -29,6 +29,24 @@ def build(output: Path, target: Path, *drafts: Path, draft_tokens: int | None = 
     return open_artifact(output)
 
 
+def open_decoder(
+    artifact: Artifact,
+    speculation: str,
+    draft_tokens: int | None = None,
+    prefill_rows: int = PREFILL_ROWS,
+    backend: str = "onnxruntime",
+    sampling: Sampling | None = None,
+) -> Decoder:
+    """Load what decodes one sequence."""
+    plan = resolve(SpeculationRequest(speculation, draft_tokens), artifact.manifest, RunContext(backend))
+    return load_decoder(artifact, plan, backend, prefill_rows, sampling)
+
+
+def new_tokens(decoder: Decoder, prompt: Sequence[int], count: int) -> list[int]:
+    """Decode `count` tokens with a decoder that may have decoded before."""
+    return list(generate(decoder, prompt, Limits(count, 2048, frozenset())).token_ids)
+
+
 def decode(
     artifact: Artifact,
     prompt: Sequence[int],
@@ -40,8 +58,7 @@ def decode(
     sampling: Sampling | None = None,
 ) -> Decoded:
     """Decode `count` tokens, end-of-sequence tokens ignored."""
-    plan = resolve(SpeculationRequest(speculation, draft_tokens), artifact.manifest, RunContext(backend))
-    decoder = load_decoder(artifact, plan, backend, prefill_rows, sampling)
+    decoder = open_decoder(artifact, speculation, draft_tokens, prefill_rows, backend, sampling)
     rounds: list[dict[str, object]] = []
 
     def record(finished: Round) -> None:

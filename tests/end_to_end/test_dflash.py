@@ -12,23 +12,19 @@ from dfc.artifacts import Artifact, open_artifact
 from dfc.compiler.build import BuildRequest, build_artifact
 from dfc.compiler.engines import BACKENDS as COMPILERS
 from dfc.runtime.engines import BACKENDS as RUNTIMES
-from dfc.runtime.load import load_decoder
 from dfc.runtime.plan import RunContext, SpeculationRequest, resolve
 from dfc.runtime.sampling import Sampling
 from tests.end_to_end import widened
-from tests.end_to_end.decoding import build, decode
+from tests.end_to_end.decoding import build, decode, open_decoder
+from tests.end_to_end.geometries import BLOCK_DRAFTERS, NEW_TOKENS, PLAIN, PROMPTS
 from tests.oracle import speculate
 from tests.oracle.dflash import DFlash
 from tests.oracle.dflash2 import DFlash2
-from tests.oracle.random_checkpoints import DraftGeometry, TargetGeometry, write_dflash, write_dflash2, write_target
+from tests.oracle.random_checkpoints import DraftGeometry, write_dflash, write_dflash2, write_target
 from tests.oracle.target import Target
 
-NEW_TOKENS = 20
-PROMPTS = ((11,), (5, 77, 130, 9, 200), (250, 3, 3, 41, 8, 19, 100, 7, 61, 258, 99, 12))
-
-PLAIN = TargetGeometry()
 CASES = {
-    "defaults": (PLAIN, DraftGeometry()),
+    **BLOCK_DRAFTERS,
     "wrapper, tied, one file, block of two, settings at top level": (
         replace(PLAIN, with_vision=True, tied=True, shards=1, seed=3),
         DraftGeometry(block_size=2, nested=False),
@@ -38,14 +34,6 @@ CASES = {
         DraftGeometry(block_size=16, target_layer_ids=(2, 0, 1), windows=(0,)),
     ),
     "one layer tapped twice": (replace(PLAIN, seed=5), DraftGeometry(target_layer_ids=(1, 2, 1))),
-    "sliding layers, causal by default": (
-        replace(PLAIN, seed=5),
-        DraftGeometry(windows=(4, 0, 4), num_heads=8, num_kv_heads=1),
-    ),
-    "sliding layers, not causal, shorter than the block": (
-        replace(PLAIN, seed=6),
-        DraftGeometry(windows=(5, 5), causal=False, block_size=12),
-    ),
     "causal everywhere, biases, scales, soft cap, prefix": (
         replace(PLAIN, seed=7, dtype=torch.float32),
         DraftGeometry(
@@ -135,8 +123,7 @@ def test_a_sampled_run_drafts_the_most_likely_tokens(tmp_path: Path, checkpoints
     target = Target(checkpoints["target"])
     drafter = DFlash(checkpoints["dflash"], target)
     sampling = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=5)
-    plan = resolve(SpeculationRequest("dflash"), artifact.manifest, RunContext("onnxruntime"))
-    decoder = load_decoder(artifact, plan, "onnxruntime", sampling=sampling)
+    decoder = open_decoder(artifact, "dflash", sampling=sampling)
     prompt = list(PROMPTS[1])
     committed = [*prompt, decoder.start(prompt)]
     greedy = target.greedy(prompt, 8).tokens

@@ -6,25 +6,16 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
 
 from dfc.artifacts import Artifact
 from dfc.runtime.decode import Decoder
-from dfc.runtime.generate import Limits, generate
-from dfc.runtime.load import load_decoder
-from dfc.runtime.plan import RunContext, SpeculationRequest, resolve
 from dfc.runtime.sampling import Sampling
-from tests.paths import REFERENCE
+from tests.end_to_end.decoding import new_tokens, open_decoder
 
 NEW_TOKENS = 32
 Penalties = tuple[float, float, float]
 
 PENALTIES: list[Penalties] = [(1.3, 0.0, 0.0), (1.0, 0.7, 0.0), (1.0, 0.0, 1.5), (1.1, 0.3, 0.4), (0.9, -0.2, 0.0)]
-
-
-@pytest.fixture(scope="module")
-def model() -> Any:
-    return AutoModelForCausalLM.from_pretrained(REFERENCE / "target", dtype=torch.float32).eval()
 
 
 def expected_tokens(model: Any, prompt: list[int], penalties: Penalties, count: int) -> list[int]:
@@ -42,37 +33,33 @@ def expected_tokens(model: Any, prompt: list[int], penalties: Penalties, count: 
     return tokens
 
 
-def open_decoder(artifact: Artifact, speculation: str, penalties: Penalties) -> Decoder:
-    plan = resolve(SpeculationRequest(speculation), artifact.manifest, RunContext("onnxruntime"))
-    sampling = Sampling(0.0, 0, 1.0, 0.0, 0, *penalties)
-    return load_decoder(artifact, plan, "onnxruntime", sampling=sampling)
-
-
-def decode(decoder: Decoder, prompt: list[int]) -> list[int]:
-    return list(generate(decoder, prompt, Limits(NEW_TOKENS, 2048, frozenset())).token_ids)
+def open_penalised(artifact: Artifact, speculation: str, penalties: Penalties) -> Decoder:
+    return open_decoder(artifact, speculation, sampling=Sampling(0.0, 0, 1.0, 0.0, 0, *penalties))
 
 
 @pytest.mark.parametrize("penalties", PENALTIES)
 def test_tokens_equal_those_of_a_loop(
     reference_artifact: Artifact,
     reference_runs: list[dict[str, Any]],
-    model: Any,
+    reference_model: Any,
     penalties: Penalties,
 ) -> None:
     case = reference_runs[3]
-    expected = expected_tokens(model, case["prompt_ids"], penalties, NEW_TOKENS)
+    expected = expected_tokens(reference_model, case["prompt_ids"], penalties, NEW_TOKENS)
     assert expected != case["greedy_ids"][:NEW_TOKENS]
     for speculation in ("none", "mtp", "dflash2"):
-        assert decode(open_decoder(reference_artifact, speculation, penalties), case["prompt_ids"]) == expected
+        decoder = open_penalised(reference_artifact, speculation, penalties)
+        assert new_tokens(decoder, case["prompt_ids"], NEW_TOKENS) == expected
 
 
 @pytest.mark.parametrize("speculation", ["none", "mtp", "dflash2"])
 def test_an_answer_that_became_prompt_counts_as_prompt(
-    reference_artifact: Artifact, reference_runs: list[dict[str, Any]], model: Any, speculation: str
+    reference_artifact: Artifact, reference_runs: list[dict[str, Any]], reference_model: Any, speculation: str
 ) -> None:
     penalties = (1.1, 0.3, 0.4)
-    decoder = open_decoder(reference_artifact, speculation, penalties)
+    decoder = open_penalised(reference_artifact, speculation, penalties)
     prompt = reference_runs[3]["prompt_ids"]
-    following = [*prompt, *decode(decoder, prompt), *reference_runs[0]["prompt_ids"]]
-    assert decode(decoder, following) == expected_tokens(model, following, penalties, NEW_TOKENS)
+    following = [*prompt, *new_tokens(decoder, prompt, NEW_TOKENS), *reference_runs[0]["prompt_ids"]]
+    expected = expected_tokens(reference_model, following, penalties, NEW_TOKENS)
+    assert new_tokens(decoder, following, NEW_TOKENS) == expected
     assert decoder.reused > 0

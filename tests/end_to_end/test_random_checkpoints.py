@@ -9,17 +9,14 @@ import pytest
 import torch
 
 from tests.end_to_end.decoding import build, decode
+from tests.end_to_end.geometries import BLOCK_DRAFTERS, NEW_TOKENS, PLAIN, PROMPTS
 from tests.oracle import speculate
 from tests.oracle.dflash2 import DFlash2
-from tests.oracle.random_checkpoints import DraftGeometry, TargetGeometry, write_dflash2, write_target
+from tests.oracle.random_checkpoints import DraftGeometry, write_dflash2, write_target
 from tests.oracle.target import Target
 
-NEW_TOKENS = 20
-PROMPTS = ((11,), (5, 77, 130, 9, 200), (250, 3, 3, 41, 8, 19, 100, 7, 61, 258, 99, 12))
-
-PLAIN = TargetGeometry()
 CASES = {
-    "defaults": (PLAIN, DraftGeometry()),
+    **BLOCK_DRAFTERS,
     "wrapper, tied, one file, block of two": (
         replace(PLAIN, with_vision=True, tied=True, shards=1, seed=3),
         DraftGeometry(block_size=2, taps=1, group_size=64, rank=3, top_k=1, nested=False),
@@ -27,14 +24,6 @@ CASES = {
     "block of 16, four taps, last layer tapped": (
         replace(PLAIN, seed=4),
         DraftGeometry(block_size=16, taps=4, group_size=8, rank=17, top_k=12, target_layer_ids=(2, 0, 1)),
-    ),
-    "sliding layers, causal by default": (
-        replace(PLAIN, seed=5),
-        DraftGeometry(windows=(4, 0, 4), num_heads=8, num_kv_heads=1),
-    ),
-    "sliding layers, not causal, shorter than the block": (
-        replace(PLAIN, seed=6),
-        DraftGeometry(windows=(5, 5), causal=False, block_size=12),
     ),
     "causal everywhere, biases, scales, soft cap": (
         replace(PLAIN, seed=7, dtype=torch.float32),

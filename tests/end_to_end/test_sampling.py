@@ -8,38 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
 
 from dfc.artifacts import Artifact
-from dfc.runtime.decode import PREFILL_ROWS, Decoder, Round
+from dfc.runtime.decode import Round
 from dfc.runtime.engine import Array
 from dfc.runtime.generate import Limits, generate
-from dfc.runtime.load import load_decoder
-from dfc.runtime.plan import RunContext, SpeculationRequest, resolve
 from dfc.runtime.sampling import Sampling
 from tests.compiler.test_sampling import expected_distribution
-from tests.paths import REFERENCE
+from tests.end_to_end.decoding import new_tokens, open_decoder
 from tests.statistics import chi_square_p
 
 SEQUENCES = 1000
 POSITIONS = 3
 SAMPLING = Sampling(temperature=1.3, top_k=6, top_p=0.95, min_p=0.0, seed=0)
-
-
-@pytest.fixture(scope="module")
-def model() -> Any:
-    return AutoModelForCausalLM.from_pretrained(REFERENCE / "target", dtype=torch.float32).eval()
-
-
-def open_decoder(
-    artifact: Artifact, speculation: str, sampling: Sampling | None, prefill_rows: int = PREFILL_ROWS
-) -> Decoder:
-    plan = resolve(SpeculationRequest(speculation), artifact.manifest, RunContext("onnxruntime"))
-    return load_decoder(artifact, plan, "onnxruntime", prefill_rows, sampling)
-
-
-def decode(decoder: Decoder, prompt: list[int], count: int) -> tuple[int, ...]:
-    return generate(decoder, prompt, Limits(count, 2048, frozenset())).token_ids
 
 
 def exact_marginals(model: Any, prompt: list[int], sampling: Sampling) -> list[Array]:
@@ -65,15 +46,15 @@ def exact_marginals(model: Any, prompt: list[int], sampling: Sampling) -> list[A
 @pytest.mark.slow
 @pytest.mark.parametrize("speculation", ["none", "mtp", "dflash2"])
 def test_every_position_has_the_distribution_of_the_target(
-    reference_artifact: Artifact, reference_runs: list[dict[str, Any]], model: Any, speculation: str
+    reference_artifact: Artifact, reference_runs: list[dict[str, Any]], reference_model: Any, speculation: str
 ) -> None:
     prompt = min((case["prompt_ids"] for case in reference_runs), key=len)
-    marginals = exact_marginals(model, prompt, SAMPLING)
-    decoder = open_decoder(reference_artifact, speculation, SAMPLING)
+    marginals = exact_marginals(reference_model, prompt, SAMPLING)
+    decoder = open_decoder(reference_artifact, speculation, sampling=SAMPLING)
     sequences = []
     for seed in range(SEQUENCES):
         decoder.reseed(seed)
-        sequences.append(decode(decoder, prompt, POSITIONS))
+        sequences.append(new_tokens(decoder, prompt, POSITIONS))
     tokens = np.array(sequences)
     for position, probabilities in enumerate(marginals):
         counts = np.bincount(tokens[:, position], minlength=len(probabilities))
@@ -85,28 +66,29 @@ def test_a_seed_fixes_the_tokens(
     reference_artifact: Artifact, reference_runs: list[dict[str, Any]], speculation: str
 ) -> None:
     prompt = reference_runs[2]["prompt_ids"]
-    decoder = open_decoder(reference_artifact, speculation, SAMPLING)
-    first = decode(decoder, prompt, 40)
-    assert decode(decoder, prompt, 40) == first
-    assert decode(open_decoder(reference_artifact, speculation, SAMPLING, prefill_rows=3), prompt, 40) == first
+    decoder = open_decoder(reference_artifact, speculation, sampling=SAMPLING)
+    first = new_tokens(decoder, prompt, 40)
+    assert new_tokens(decoder, prompt, 40) == first
+    in_pieces = open_decoder(reference_artifact, speculation, prefill_rows=3, sampling=SAMPLING)
+    assert new_tokens(in_pieces, prompt, 40) == first
     decoder.reseed(SAMPLING.seed + 1)
-    assert decode(decoder, prompt, 40) != first
+    assert new_tokens(decoder, prompt, 40) != first
 
 
 @pytest.mark.parametrize("speculation", ["none", "mtp", "dflash2"])
 def test_the_sampling_stages_at_temperature_zero_are_greedy(
     reference_artifact: Artifact, reference_runs: list[dict[str, Any]], speculation: str
 ) -> None:
-    decoder = open_decoder(reference_artifact, speculation, replace(SAMPLING, temperature=0.0))
+    decoder = open_decoder(reference_artifact, speculation, sampling=replace(SAMPLING, temperature=0.0))
     for case in reference_runs[:4]:
-        assert decode(decoder, case["prompt_ids"], 60) == tuple(case["greedy_ids"][:60])
+        assert new_tokens(decoder, case["prompt_ids"], 60) == case["greedy_ids"][:60]
 
 
 def test_with_one_candidate_every_drafter_accepts_as_in_greedy_decoding(
     reference_artifact: Artifact, reference_runs: list[dict[str, Any]]
 ) -> None:
     case = reference_runs[3]
-    decoder = open_decoder(reference_artifact, "dflash2", replace(SAMPLING, top_k=1))
+    decoder = open_decoder(reference_artifact, "dflash2", sampling=replace(SAMPLING, top_k=1))
     rounds: list[Round] = []
     generation = generate(decoder, case["prompt_ids"], Limits(96, 2048, frozenset()), on_round=rounds.append)
     assert generation.token_ids == tuple(case["greedy_ids"])

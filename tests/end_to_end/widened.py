@@ -19,8 +19,9 @@ from dfc.compiler.engines.tensorrt_rtx import body_rules
 from dfc.compiler.engines.tensorrt_stage import compile_shapes
 from dfc.compiler.export.stage import StageGraph
 from dfc.runtime.engine import Array, Buffer, Call, Copy, OpenStage
-from dfc.runtime.engines.cuda_weights import convert
+from dfc.runtime.engines.cuda_weights import parts_of
 from dfc.runtime.engines.onnxruntime import BoundCall, HostBuffer, copied_elements, library
+from dfc.runtime.engines.static_sizes import StaticSizes, for_context
 from tests.compiler.passes.running import in_float32
 
 NAME = "widened"
@@ -47,7 +48,7 @@ class WidenedEngine:
         self._artifact = artifact
         self._weights = weights
         self._stage = artifact.manifest.stages[name]
-        self._files = self._stage.engines[NAME]
+        self._sizes = StaticSizes(self._stage, self._stage.engines[NAME])
         self._sessions: dict[str, Any] = {}
 
     @property
@@ -56,13 +57,10 @@ class WidenedEngine:
 
     @property
     def prepared_rows(self) -> tuple[int, ...]:
-        return tuple(sorted({file.sizes["T"] for file in self._files}))
+        return self._sizes.rows
 
     def fit(self, **sizes: int) -> dict[str, int]:
-        for file in sorted(self._files, key=lambda file: file.sizes["T"]):
-            if all(file.sizes[name] >= size for name, size in sizes.items()):
-                return {name: file.sizes[name] for name in sizes}
-        raise AssertionError(f"no engine for {sizes}")
+        return self._sizes.fit(sizes)
 
     def allocate(self, dtype: str, shape: tuple[int, ...]) -> Buffer:
         return HostBuffer(np.zeros(shape, dtype))
@@ -72,18 +70,7 @@ class WidenedEngine:
 
     def bind(self, buffers: Mapping[str, Buffer], copies: Sequence[Copy] = ()) -> Call:
         shapes = {name: buffer.array.shape for name, buffer in buffers.items() if isinstance(buffer, HostBuffer)}
-        wanted = {
-            symbol: size
-            for tensor in (*self._stage.inputs, *self._stage.outputs)
-            if tensor.name in shapes
-            for symbol, size in zip(tensor.shape, shapes[tensor.name], strict=True)
-            if isinstance(symbol, str)
-        }
-        calls = {
-            file.sizes["context"]: self._bind(file, buffers, copies)
-            for file in self._files
-            if all(file.sizes[symbol] == size for symbol, size in wanted.items())
-        }
+        calls = [(file.sizes["context"], self._bind(file, buffers, copies)) for file in self._sizes.engines(shapes)]
         return ContextCall(calls)
 
     def _bind(self, file: EngineFile, buffers: Mapping[str, Buffer], copies: Sequence[Copy]) -> BoundCall:
@@ -106,10 +93,7 @@ class WidenedEngine:
     def _weight(self, name: str) -> Array:
         if name not in self._weights:
             weight = self._artifact.manifest.weights[name]
-            parts = []
-            for part in weight.parts:
-                data = np.fromfile(self._artifact.path(part.file), np.uint8, part.length, offset=part.offset)
-                parts.append(convert(data, part.dtype, "float32").view(np.float32))
+            parts = [part.view(np.float32) for part in parts_of(self._artifact, weight, "float32")]
             self._weights[name] = np.concatenate(parts).reshape(weight.shape)
         return self._weights[name]
 
@@ -117,12 +101,11 @@ class WidenedEngine:
 class ContextCall:
     """A call on the smallest engine that sees enough cache rows."""
 
-    def __init__(self, calls: Mapping[int, BoundCall]) -> None:
-        self._calls = sorted(calls.items())
+    def __init__(self, calls: Sequence[tuple[int, BoundCall]]) -> None:
+        self._calls = calls
 
     def run(self, end: int) -> None:
-        call = next((call for context, call in self._calls if end <= context), self._calls[-1][1])
-        call.run(end)
+        for_context(self._calls, end).run(end)
 
 
 def _bind(bind: Any, name: str, buffer: Buffer) -> HostBuffer:

@@ -18,8 +18,12 @@ from dfc.compiler.passes.tensorrt.shapes import sizes
 def lower_linear(op: OpBuilder, node: ir.Node) -> Sequence[ir.Value]:
     """Return ``x @ weight.T`` (+ bias) in float32."""
     x, weight, *bias = node.inputs
-    result = _linear(op, x, weight)
-    return [op.Add(result, cast(op, bias[0], FLOAT)) if bias else result]
+    return [add_bias(op, _linear(op, x, weight), bias)]
+
+
+def add_bias(op: OpBuilder, result: ir.Value, bias: Sequence[ir.Value | None]) -> ir.Value:
+    """Return a product plus its bias, if it has one."""
+    return op.Add(result, cast(op, bias[0], FLOAT)) if bias else result
 
 
 def lower_query_and_gate(op: OpBuilder, node: ir.Node) -> Sequence[ir.Value]:

@@ -13,20 +13,19 @@ import onnx_ir as ir
 from onnxscript import OpBuilder
 
 from dfc.compiler.export.stage import DFC_DOMAIN
-from dfc.compiler.passes.tensorrt.linear import lower_linear, stored_weight
+from dfc.compiler.passes.tensorrt.linear import add_bias, lower_linear, stored_weight
 from dfc.compiler.passes.tensorrt.precision import BFLOAT16, FLOAT, cast
 
 
 def lower_linear_before_convolution(op: OpBuilder, node: ir.Node) -> Sequence[ir.Value]:
     """Return ``x @ weight.T`` (+ bias) in float32."""
-    if not any(_is_convolved(node) for node in node.outputs[0].consumers()):
+    if not any(_is_convolved(user) for user in node.outputs[0].consumers()):
         return lower_linear(op, node)
     x, weight, *bias = node.inputs
     transposed = op.Transpose(cast(op, stored_weight(weight), BFLOAT16), perm=[1, 0])
     product = op.MatMul(cast(op, x, BFLOAT16), transposed)
     product.dtype = BFLOAT16
-    result = cast(op, product, FLOAT)
-    return [op.Add(result, cast(op, bias[0], FLOAT)) if bias else result]
+    return [add_bias(op, cast(op, product, FLOAT), bias)]
 
 
 def _is_convolved(node: ir.Node) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from dfc.compiler.passes.lowering import continue_building, detach, replace_outputs
+from dfc.compiler.passes.lowering import continue_building, detach, replace_outputs, stored_tensor
 
 FLOAT = ir.DataType.FLOAT
 BFLOAT16 = ir.DataType.BFLOAT16
@@ -85,7 +85,7 @@ def _take_joins_out(graph: ir.Graph) -> list[WeightInput]:
     op = continue_building(graph)
     joined: dict[WeightInput, ir.Value] = {}
     for node in [node for node in graph if node.op_type == "Concat"]:
-        parts = [_stored(value) for value in node.inputs]
+        parts = [stored_tensor(value) for value in node.inputs]
         tensors = tuple(part for part in parts if part is not None)
         if len(tensors) < len(parts) or node.attributes["axis"].as_int() != 0:
             continue
@@ -99,16 +99,6 @@ def _take_joins_out(graph: ir.Graph) -> list[WeightInput]:
         graph.remove(node)
     graph.sort()
     return list(joined)
-
-
-def _stored(value: ir.Value | None) -> ir.ExternalTensor | None:
-    """Return the checkpoint's tensor that a value is, converted to float32 or not."""
-    while value is not None:
-        if isinstance(value.const_value, ir.ExternalTensor):
-            return value.const_value
-        node = value.producer()
-        value = node.inputs[0] if node is not None and node.op_type == "Cast" else None
-    return None
 
 
 def _weight_input(name: str, parts: tuple[ir.ExternalTensor, ...]) -> WeightInput:
