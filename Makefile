@@ -5,8 +5,6 @@ BIN := .venv/bin
 DEMO := build/demo
 TYPED := build/typed
 EXTRAS := build,cpu,test
-# TensorRT-RTX's builder gets a process of its own.
-RTX_TESTS := tests/compiler/test_tensorrt_rtx_build.py
 
 .PHONY: setup demo test check test-gpu bench clean
 
@@ -31,8 +29,7 @@ check: setup
 	cd $(TYPED) && MYPYPATH=. ../../$(BIN)/mypy --config-file ../../pyproject.toml -p dfc
 
 test: check
-	$(BIN)/python -m pytest -m 'not gpu' -n 2 --dist loadgroup --ignore $(RTX_TESTS)
-	$(BIN)/python -m pytest $(RTX_TESTS)
+	$(BIN)/python -m pytest -m 'not gpu' -n 2 --dist loadgroup
 
 test-gpu: setup
 	$(BIN)/python -m pytest -m gpu

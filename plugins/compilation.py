@@ -141,16 +141,17 @@ def _compile(kernel: Kernel, options: Sequence[str], form: str) -> tuple[bytes, 
     program = _done(nvrtc, nvrtc.nvrtcCreateProgram(source, name, len(headers), texts, names))
     try:
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
-        log = b" " * _done(nvrtc, nvrtc.nvrtcGetProgramLogSize(program))
+        # NVRTC writes in place, and bytes of length one are shared by the whole interpreter.
+        log = bytearray(_done(nvrtc, nvrtc.nvrtcGetProgramLogSize(program)))
         _done(nvrtc, nvrtc.nvrtcGetProgramLog(program, log))
         text = log.decode(errors="replace").rstrip("\0 \n")
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             raise KernelCompilationError(f"NVRTC cannot compile kernel {kernel.name} ({status.name}): {text}")
-        binary = b" " * _done(nvrtc, getattr(nvrtc, f"nvrtcGet{form}Size")(program))
+        binary = bytearray(_done(nvrtc, getattr(nvrtc, f"nvrtcGet{form}Size")(program)))
         _done(nvrtc, getattr(nvrtc, f"nvrtcGet{form}")(program, binary))
     finally:
         nvrtc.nvrtcDestroyProgram(program)
-    return binary, text
+    return bytes(binary), text
 
 
 def _done(nvrtc: Any, result: tuple[Any, ...]) -> Any:

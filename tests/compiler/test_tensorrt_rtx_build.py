@@ -56,6 +56,7 @@ def reference_request(tmp_path: Path, **options: object) -> BuildRequest:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("rtx")
 def test_every_stage_has_engines_for_rounds_and_prompts(artifact: Artifact) -> None:
     manifest = artifact.manifest
     assert len(manifest.stages) == 6
@@ -68,6 +69,7 @@ def test_every_stage_has_engines_for_rounds_and_prompts(artifact: Artifact) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("rtx")
 def test_weights_are_the_checkpoints_own_bytes(artifact: Artifact) -> None:
     manifest = artifact.manifest
     assert manifest.weights
@@ -83,6 +85,7 @@ def test_weights_are_the_checkpoints_own_bytes(artifact: Artifact) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("rtx")
 def test_without_a_gpu_a_run_says_so(artifact: Artifact) -> None:
     assert_fails(dfc("run", artifact.root, "--prompt", "a"), 1, "GPU")
 

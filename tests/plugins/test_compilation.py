@@ -51,6 +51,12 @@ def test_ptx_is_for_the_capability_and_old_enough_for_the_driver(capability: str
     assert ".version 9.0" in compiled.ptx
 
 
+def test_a_compilation_leaves_the_interpreters_own_bytes_alone(tmp_path: Path) -> None:
+    """A log without a word has one byte, and Python keeps one object for each value of a single byte."""
+    compile_kernel(KERNELS["smallest"], "9.0", tmp_path)
+    assert bytes([32])[0] == 32
+
+
 def test_a_second_compilation_comes_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = KERNELS["smallest"]
     first = compile_kernel(kernel, "9.0", tmp_path)
