@@ -59,11 +59,16 @@ def decode(
 ) -> Decoded:
     """Decode `count` tokens, end-of-sequence tokens ignored."""
     decoder = open_decoder(artifact, speculation, draft_tokens, prefill_rows, backend, sampling)
+    return decode_with(decoder, prompt, count, artifact.manifest.model.max_context)
+
+
+def decode_with(decoder: Decoder, prompt: Sequence[int], count: int, max_context: int = 2048) -> Decoded:
+    """Decode `count` tokens with a decoder that may have decoded before, end-of-sequence tokens ignored."""
     rounds: list[dict[str, object]] = []
 
     def record(finished: Round) -> None:
         rounds.append({"anchor": finished.anchor, "proposed": list(finished.proposed), "accepted": finished.accepted})
 
-    limits = Limits(max_new=count, max_context=artifact.manifest.model.max_context, stop_token_ids=frozenset())
+    limits = Limits(max_new=count, max_context=max_context, stop_token_ids=frozenset())
     generation = generate(decoder, prompt, limits, on_round=record)
     return Decoded(list(generation.token_ids), rounds)
