@@ -12,7 +12,7 @@ from dfc.compiler.engines.tensorrt_stage import compile_shapes
 from dfc.compiler.errors import BuildError
 from dfc.compiler.export.stage import DFC_DOMAIN, StageGraph
 from dfc.compiler.passes.lowering import Operator, Rule
-from dfc.compiler.passes.tensorrt.linear_before_convolution import lower_linear_before_convolution
+from dfc.compiler.passes.tensorrt.grouped_conv import lower_grouped_conv
 from dfc.plugins import bodies
 from dfc.plugins.libraries import MissingLibraryError, tensorrt_rtx
 
@@ -35,7 +35,7 @@ def compile_stage(stage: StageGraph, request: EngineRequest, report: Report) -> 
 
 def body_rules() -> dict[Operator, Rule]:
     """Return what replaces the custom operators, for this library has no plugins."""
-    return {**bodies.rules(), (DFC_DOMAIN, "Linear"): lower_linear_before_convolution}
+    return {**bodies.rules(), (DFC_DOMAIN, "GroupedConv"): lower_grouped_conv}
 
 
 def configure(library: Any, config: Any, options: EngineOptions) -> None:

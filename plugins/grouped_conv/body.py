@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import TypedDict, cast
 
 import onnx_ir as ir
 from onnxscript import OpBuilder
@@ -11,6 +11,22 @@ from onnxscript import OpBuilder
 OP_TYPE = "GroupedConv"
 
 FLOAT = ir.DataType.FLOAT
+
+Shift = Callable[[OpBuilder, ir.Value, int], ir.Value]
+"""Moves rows [N, B, H] down by a number of rows; the first get zeros."""
+
+
+class Attributes(TypedDict):
+    """The attributes of a node."""
+
+    side: int
+    taps: int
+    group_size: int
+
+
+def shift_by_padding(op: OpBuilder, hidden: ir.Value, tap: int) -> ir.Value:
+    """Pad in front and crop as much behind, which keeps the number of rows."""
+    return op.Pad(hidden, [tap, -tap], None, [1])
 
 
 def emit_grouped_conv(
@@ -23,6 +39,7 @@ def emit_grouped_conv(
     side: int,
     taps: int,
     group_size: int,
+    shift: Shift = shift_by_padding,
 ) -> ir.Value:
     """Return ``sum_t (base[side, t, c] + coefficients[j, side, t, c // group_size]) * hidden[j - t, c]`` (+ residual).
 
@@ -37,8 +54,7 @@ def emit_grouped_conv(
     static = op.Reshape(base, [2 * taps, -1, group_size])
     kernels = op.Reshape(op.Add(dynamic, static), [0, 0, -1])
     by_tap = op.Split(kernels, num_outputs=2 * taps, axis=-1, _outputs=2 * taps)[side * taps : (side + 1) * taps]
-    # Padding in front and cropping as much behind moves the rows down and keeps their number; the first get zeros.
-    shifted = [hidden, *(op.Pad(hidden, [tap, -tap], None, [1]) for tap in range(1, taps))]
+    shifted = [hidden, *(shift(op, hidden, tap) for tap in range(1, taps))]
     terms = [op.Mul(rows, kernel) for rows, kernel in zip(shifted, by_tap, strict=True)]
     if residual is not None:
         terms.append(_float32(op, residual))
@@ -46,11 +62,16 @@ def emit_grouped_conv(
     return output if output_dtype == FLOAT else op.Cast(output, to=output_dtype)
 
 
+def attributes_of(node: ir.Node) -> Attributes:
+    """Return a node's attributes."""
+    side, taps, group_size = (node.attributes[name].as_int() for name in ("side", "taps", "group_size"))
+    return Attributes(side=side, taps=taps, group_size=group_size)
+
+
 def lower(op: OpBuilder, node: ir.Node) -> Sequence[ir.Value]:
     """Write the body in place of a node."""
-    side, taps, group_size = (node.attributes[name].as_int() for name in ("side", "taps", "group_size"))
     hidden, coefficients, base, *residual = cast("Sequence[ir.Value]", node.inputs)
-    return [emit_grouped_conv(op, hidden, coefficients, base, *residual, side=side, taps=taps, group_size=group_size)]
+    return [emit_grouped_conv(op, hidden, coefficients, base, *residual, **attributes_of(node))]
 
 
 def _float32(op: OpBuilder, value: ir.Value) -> ir.Value:

@@ -108,21 +108,3 @@ def test_rows_in_use(backend: str, rows: int) -> None:
         context=6,
     )
     np.testing.assert_array_equal(compiled.run(inputs)[0], x[:, :rows])
-
-
-def test_rows_that_a_convolution_shifts_come_from_another_product() -> None:
-    x, weight, coefficients, base = draw((1, 4, 8), (16, 8), (1, 4, 2 * 2 * 4), (2, 2, 16))
-    inputs = {"x": x, "weight": weight, "coefficients": coefficients, "base": base}
-
-    def shifted(op: OpBuilder, values: dict[str, ir.Value]) -> list[ir.Value]:
-        rows = ops.linear(op, values["x"], values["weight"])
-        kernel = (values["coefficients"], values["base"])
-        return [ops.grouped_convolution(op, rows, *kernel, None, side=1, taps=2, group_size=4)]
-
-    compiled = Compiled(inputs, shifted, backend="tensorrt")
-    assert "Gemm" not in compiled.op_types
-    rows = x @ weight.T
-    kernels = (coefficients.reshape(1, 4, 2, 2, 4, 1) + base.reshape(2, 2, 4, 4)).reshape(1, 4, 2, 2, 16)[:, :, 1]
-    expected = rows * kernels[:, :, 0]
-    expected[:, 1:] += rows[:, :-1] * kernels[:, 1:, 1]
-    np.testing.assert_allclose(compiled.run(inputs)[0], expected, rtol=1e-4, atol=1e-4)
