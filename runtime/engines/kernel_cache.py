@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,13 @@ class KernelCache:
         if self._cache is None:
             self._cache = config.create_runtime_cache()
             self._load()
-            atexit.register(self.save)
         config.set_runtime_cache(self._cache)
 
     def save(self) -> None:
-        """Write the file if it lacks some of the kernels; a folder that cannot be written keeps nothing."""
+        """Write the file if it lacks some of the kernels; a folder that cannot be written keeps nothing.
+
+        Only while an engine lives: TensorRT-RTX 1.6.1 crashes when its cache is asked for its content after that.
+        """
         content = bytes(self._cache.serialize())
         if len(content) != self._known and write_cache(self._path, content):
             self._known = len(content)

@@ -45,6 +45,8 @@ def open_runtime(device: CudaDevice) -> TensorRTRuntime:
         config = engine.create_runtime_config()
         config.set_execution_context_allocation_strategy(library.ExecutionContextAllocationStrategy.USER_MANAGED)
         kernels.attach(config)
-        return engine.create_execution_context(config)
+        context = engine.create_execution_context(config)
+        kernels.save()
+        return context
 
     return TensorRTRuntime(BACKEND, library, device, create_context)

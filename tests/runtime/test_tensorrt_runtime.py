@@ -191,9 +191,8 @@ class FakeCache:
         return True
 
 
-def test_compiled_kernels_are_kept_between_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, registered = tmp_path / "cache" / "kernels.bin", []
-    monkeypatch.setattr("atexit.register", registered.append)
+def test_compiled_kernels_are_kept_between_runs(tmp_path: Path) -> None:
+    path = tmp_path / "cache" / "kernels.bin"
     first, second = FakeCache(), FakeCache()
     for cache in (first, second):
         config = SimpleNamespace(create_runtime_cache=lambda cache=cache: cache, set_runtime_cache=lambda cache: None)
@@ -201,7 +200,6 @@ def test_compiled_kernels_are_kept_between_runs(tmp_path: Path, monkeypatch: pyt
         kernels.attach(config)
         kernels.attach(config)
         kernels.save()
-    assert len(registered) == 2
     assert (first.loaded, second.loaded) == ([], [b"kernels"])
     assert [file.name for file in path.parent.iterdir()] == ["kernels.bin"]
     second.content = b"more kernels"
@@ -209,8 +207,7 @@ def test_compiled_kernels_are_kept_between_runs(tmp_path: Path, monkeypatch: pyt
     assert path.read_bytes() == b"more kernels"
 
 
-def test_a_cache_that_cannot_be_written_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("atexit.register", lambda save: None)
+def test_a_cache_that_cannot_be_written_is_no_failure(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     kernels = KernelCache(tmp_path / "file" / "kernels.bin")
     kernels.attach(SimpleNamespace(create_runtime_cache=FakeCache, set_runtime_cache=lambda cache: None))
