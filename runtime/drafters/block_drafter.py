@@ -14,9 +14,11 @@ from dfc.runtime.target import Block
 
 
 @dataclass(frozen=True)
-class _Bound:
+class _Slots:
+    """Buffers of a block's size, one set for all calls: the target's call is bound to the drafts it reads."""
+
+    wanted: Buffer
     draft_tokens: Buffer
-    call: Call
 
 
 class BlockDrafter:
@@ -28,7 +30,8 @@ class BlockDrafter:
         self._length = 0
         self._states = States(engine, batch=1)
         self._scalars = {name: engine.share("int64", (1,)) for name in ("lengths", "valid", "anchor")}
-        self._calls: dict[tuple[Buffer, int], _Bound] = {}
+        self._slots: dict[int, _Slots] = {}
+        self._calls: dict[tuple[Buffer, int], Call] = {}
 
     def reset(self) -> None:
         """Forget the sequence."""
@@ -53,19 +56,20 @@ class BlockDrafter:
         key = (block.features, slots)
         if key not in self._calls:
             self._calls[key] = self._bind(block.features, slots)
-        bound = self._calls[key]
         for name, value in (("lengths", self._length), ("valid", block.count), ("anchor", block.anchor)):
             self._scalars[name].write(integers([value]))
         self._length += block.count
-        bound.call.run(self._length)
-        return bound.draft_tokens
+        self._calls[key].run(self._length)
+        return self._slots[slots].draft_tokens
 
-    def _bind(self, features: Buffer, slots: int) -> _Bound:
-        draft_tokens = self._engine.share("int64", (1, slots))
-        wanted = self._engine.share("int64", (slots,))
-        wanted.write(integers(np.arange(slots)))
-        named = self._scalars | {"features": features, "slots": wanted, "draft_tokens": draft_tokens}
-        return _Bound(draft_tokens, self._engine.bind(named | self._states.bindings(0)))
+    def _bind(self, features: Buffer, slots: int) -> Call:
+        if slots not in self._slots:
+            wanted = self._engine.share("int64", (slots,))
+            wanted.write(integers(np.arange(slots)))
+            self._slots[slots] = _Slots(wanted, self._engine.share("int64", (1, slots)))
+        block = self._slots[slots]
+        named = self._scalars | {"features": features, "slots": block.wanted, "draft_tokens": block.draft_tokens}
+        return self._engine.bind(named | self._states.bindings(0))
 
 
 def kind_of_block_drafter(name: str, rank: int) -> DrafterKind:
