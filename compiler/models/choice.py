@@ -63,7 +63,8 @@ class SampledChoice:
         counts = self._penalties.count(input_ids, valid)
         probabilities = op.Squeeze(self._distribution(op.Unsqueeze(logits, [1]), counts), [1])
         self._penalties.finish(counts)
-        return draw(op, probabilities, op.Squeeze(self._choice_uniforms, [1]))
+        vocab_size = self._spec.candidate_vocab_size
+        return draw(op, probabilities, op.Squeeze(self._choice_uniforms, [1]), vocab_size=vocab_size)
 
     def judge(self, logits: ir.Value, drafts: Drafts, input_ids: ir.Value, forced: ir.Value) -> Verdict:
         """Accept drafts by their probability and draw the token after them; logits [N, J, V]."""
@@ -81,7 +82,8 @@ class SampledChoice:
             op.GatherElements(value, at, axis=1) for value in (tokens, drafts.present, self._choice_uniforms)
         )
         is_refused = op.And(op.Equal(op.Range(0, real, 1), refused), present)
-        anchor = draw(op, op.Where(is_refused, 0.0, row), op.Squeeze(uniform, [1]))
+        rest = op.Where(is_refused, 0.0, row)
+        anchor = draw(op, rest, op.Squeeze(uniform, [1]), vocab_size=real)
         return Verdict(accepted=accepted, committed=op.Add(forced, accepted), anchor=anchor)
 
     def _distribution(self, logits: ir.Value, counts: Counts) -> ir.Value:

@@ -59,7 +59,10 @@ class Penalties:
             return Counts(*counts)
         tokens = op.Where(drafts.present, drafts.tokens, -1)
         one_hot = op.Cast(op.Equal(op.Unsqueeze(tokens, [2]), op.Range(0, self._vocab_size, 1)), to=FLOAT)
-        earlier = op.CumSum(one_hot, 1, exclusive=1)
+        # A product, for TensorRT-RTX sums along an axis before the last one slowly.
+        slots = indices(op, tokens, 1)
+        is_earlier = op.Cast(op.Less(slots, op.Unsqueeze(slots, [1])), to=FLOAT)
+        earlier = op.MatMul(is_earlier, one_hot)
         return Counts(*(op.Add(count, earlier) for count in counts))
 
     def apply(self, logits: ir.Value, counts: Counts) -> ir.Value:

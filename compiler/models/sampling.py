@@ -13,7 +13,10 @@ import onnx_ir as ir
 from onnxscript import OpBuilder
 
 from dfc.compiler.export import ops
-from dfc.compiler.models.layers import FLOAT, indices
+from dfc.compiler.models.layers import FLOAT, indices, take_rows
+
+RUN = 512
+"""Tokens that a draw looks at together."""
 
 EXCLUDED = -1.0e30
 """Score of a token that is not kept: its exponential is 0."""
@@ -52,17 +55,33 @@ def distribution(op: OpBuilder, logits: ir.Value, parameters: SamplingParameters
     return op.Where(greedy, one_hot, sampled)
 
 
-def draw(op: OpBuilder, probabilities: ir.Value, uniform: ir.Value) -> ir.Value:
-    """Return the token [N] at which the sum of probabilities [N, V], which need not add up to 1, passes ``uniform``
-    [N] in [0, 1) of their total.
+def draw(op: OpBuilder, probabilities: ir.Value, uniform: ir.Value, *, vocab_size: int) -> ir.Value:
+    """Return the token [N] at which the sum of probabilities [N, vocab_size], which need not add up to 1, passes
+    ``uniform`` [N] in [0, 1) of their total.
 
-    Only tokens of positive probability count: a parallel sum may step at others by rounding.
+    The search is for a run of tokens first and then inside it: both sums are short, and the total is a parallel one.
     """
-    sums = op.CumSum(probabilities, 1)
-    target = op.Mul(op.ReduceMax(sums, [1], keepdims=1), op.Unsqueeze(uniform, [1]))
-    tokens = indices(op, probabilities, 1)
-    positive = op.Greater(probabilities, 0.0)
-    behind = op.Shape(probabilities, start=1, end=2)
-    first = op.ReduceMin(op.Where(op.And(positive, op.Greater(sums, target)), tokens, behind), [1], keepdims=0)
-    last = op.ReduceMax(op.Where(positive, tokens, -1), [1], keepdims=0)
-    return op.Min(first, last)
+    runs = -(-vocab_size // RUN)
+    padded = op.Pad(probabilities, [0, 0, 0, runs * RUN - vocab_size], 0.0)
+    by_run = op.Reshape(padded, [0, runs, RUN])
+    of_runs = op.ReduceSum(by_run, [2], keepdims=0)
+    target = op.Mul(op.ReduceSum(of_runs, [1], keepdims=1), op.Unsqueeze(uniform, [1]))
+    run, before = _find(op, of_runs, target)
+    inside = op.Squeeze(take_rows(op, by_run, run), [1])
+    place, _ = _find(op, inside, op.Sub(target, before))
+    return op.Squeeze(op.Add(op.Mul(run, RUN), place), [1])
+
+
+def _find(op: OpBuilder, weights: ir.Value, target: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Return where the sum of weights [N, K] passes ``target`` [N, 1], and the sum before it; both [N, 1].
+
+    Only positive weights count: a parallel sum may step at others by rounding.
+    """
+    sums = op.CumSum(weights, 1)
+    places = indices(op, weights, 1)
+    positive = op.Greater(weights, 0.0)
+    behind = op.Shape(weights, start=1, end=2)
+    first = op.ReduceMin(op.Where(op.And(positive, op.Greater(sums, target)), places, behind), [1], keepdims=1)
+    last = op.ReduceMax(op.Where(positive, places, 0), [1], keepdims=1)
+    place = op.Min(first, last)
+    return place, op.GatherElements(op.Sub(sums, weights), place, axis=1)

@@ -19,7 +19,7 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
-from dfc.compiler.models.sampling import SamplingParameters, distribution, draw
+from dfc.compiler.models.sampling import RUN, SamplingParameters, distribution, draw
 from dfc.runtime.engine import Array
 from tests.compiler.passes.running import Compiled
 
@@ -103,10 +103,37 @@ def test_a_temperature_of_zero_takes_the_first_of_the_largest(compiled_distribut
     np.testing.assert_allclose(found[1, :, [7, 9]], 0.5)
 
 
+def compile_draw(vocab_size: int) -> Compiled:
+    inputs = {"probabilities": np.zeros((2, vocab_size), np.float32), "uniform": np.zeros(2, np.float32)}
+
+    def author(op: OpBuilder, values: dict[str, ir.Value]) -> list[ir.Value]:
+        return [draw(op, values["probabilities"], values["uniform"], vocab_size=vocab_size)]
+
+    return Compiled(inputs, author)
+
+
 @pytest.fixture(scope="module")
 def compiled_draw() -> Compiled:
-    inputs = {"probabilities": np.zeros((2, 5), np.float32), "uniform": np.zeros(2, np.float32)}
-    return Compiled(inputs, lambda op, values: [draw(op, values["probabilities"], values["uniform"])])
+    return compile_draw(5)
+
+
+@pytest.mark.parametrize("vocab_size", [RUN - 1, RUN, 2 * RUN, 3 * RUN + 7])
+def test_a_draw_from_many_tokens_finds_the_one_at_its_place(vocab_size: int) -> None:
+    compiled = compile_draw(vocab_size)
+    random = np.random.default_rng(vocab_size)
+    for _ in range(50):
+        probabilities = random.random((2, vocab_size), np.float32) ** 8
+        probabilities[0, random.random(vocab_size) < 0.9] = 0.0
+        uniform = random.random(2, np.float32)
+        (found,) = compiled.run({"probabilities": probabilities, "uniform": uniform})
+        sums = probabilities.astype(np.float64).cumsum(axis=1)
+        target = uniform * sums[:, -1]
+        for row, token in enumerate(found):
+            # Sums in float32 may put a border this much elsewhere.
+            slack = 1e-5 * sums[row, -1]
+            before = sums[row, token] - probabilities[row, token]
+            assert before - slack <= target[row] <= sums[row, token] + slack
+            assert probabilities[row, token] > 0
 
 
 def test_a_draw_finds_the_token_at_its_place_in_the_sum(compiled_draw: Compiled) -> None:
