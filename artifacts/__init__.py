@@ -3,7 +3,6 @@
 from dfc.artifacts.errors import ArtifactError
 from dfc.artifacts.hashing import Progress
 from dfc.artifacts.manifest import (
-    SCHEMA_VERSION,
     Build,
     Component,
     ComponentName,
@@ -19,6 +18,7 @@ from dfc.artifacts.manifest import (
     Weight,
     WeightPart,
 )
+from dfc.artifacts.migration import SCHEMA_VERSION
 from dfc.artifacts.reader import Artifact, open_artifact
 from dfc.artifacts.verification import verify
 from dfc.artifacts.writer import ArtifactWriter, check_replaceable

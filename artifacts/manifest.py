@@ -10,9 +10,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from dfc.artifacts.bounded import read_bounded
 from dfc.artifacts.errors import ArtifactError
+from dfc.artifacts.migration import SCHEMA_VERSION, STEPS, migrate
 from dfc.artifacts.paths import check_relative, printable
-
-SCHEMA_VERSION: Final = 1
 
 MAX_MANIFEST_BYTES: Final = 16 << 20
 """Ten times what the largest model needs: a damaged or hostile file must not cost memory."""
@@ -166,9 +165,11 @@ class Manifest(_Frozen):
 
     The compiler leaves `files` empty: `ArtifactWriter.commit` fills it from what was written. `content_sha256` is the
     digest of this text with null in its own place (see `sealed`): it shows damage, not who wrote the manifest.
+
+    A new field with a default needs no other `schema_version` (see `migration`).
     """
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[2] = SCHEMA_VERSION
     content_sha256: Sha256 | None = None
     model: Model
     precision: Precision
@@ -242,7 +243,7 @@ class Manifest(_Frozen):
 
     @classmethod
     def load(cls, path: Path) -> "Manifest":
-        """Read a manifest file.
+        """Read a manifest file of this version of the schema or an earlier one.
 
         Raises:
             ArtifactError: the file cannot be read, is not a manifest, or comes from a newer dfc.
@@ -262,10 +263,14 @@ class Manifest(_Frozen):
             )
         if version is None:
             raise ArtifactError(f"{path} is not a dfc manifest: it has no schema_version")
-        # To pydantic, true and 1.0 are the literal 1.
+        # To pydantic, 2.0 is the literal 2.
         if type(version) is not int:
             raise ArtifactError(f"{path} is not a valid dfc manifest: field schema_version is not a whole number")
+        if version < SCHEMA_VERSION and version not in STEPS:
+            raise ArtifactError(f"{path} is not a valid dfc manifest: no dfc wrote schema_version {version}")
         try:
+            if version < SCHEMA_VERSION:
+                text = json.dumps(migrate(content, version))
             manifest = cls.model_validate_json(text, strict=True)
         except ValidationError as error:
             raise ArtifactError(f"{path} is not a valid dfc manifest: {_first_problem(error)}") from None
@@ -279,6 +284,8 @@ class Manifest(_Frozen):
 def _first_problem(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     reason = printable(first["msg"].removeprefix("Value error, "))
+    if first["type"] == "extra_forbidden":
+        reason = "this dfc does not know it; a newer one may have written it"
     # A file's name is a part of the field's name and may hold anything.
     field = printable(".".join(map(str, first["loc"])))
     return f"field {field}: {reason}" if field else reason

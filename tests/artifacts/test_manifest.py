@@ -120,7 +120,8 @@ def test_a_newer_manifest_is_refused_even_when_nothing_else_is_understood(tmp_pa
 REFUSALS = [
     ("schema_version", 0, "schema_version"),
     ("schema_version", "1", "schema_version"),
-    ("schema_version", 1.0, "schema_version"),
+    ("schema_version", -1, "schema_version"),
+    ("schema_version", 2.0, "schema_version"),
     ("schema_version", True, "schema_version"),
     ("surprise", 1, "surprise"),
     ("model/hidden_size", "256", "model.hidden_size"),
