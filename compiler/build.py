@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +23,8 @@ from dfc.artifacts import (
 )
 from dfc.artifacts.turns import only_build
 from dfc.artifacts.writer import make_parent
-from dfc.compiler.checkpoint import TargetSpec, TensorLocation, load_target
+from dfc.compiler.checkpoint import TargetSpec, load_target
+from dfc.compiler.conversion import CONVERTED, Conversion, checkpoint_files, plan_conversion
 from dfc.compiler.engines import BACKENDS
 from dfc.compiler.engines.backend import Backend, EngineOptions, EngineRequest, Report
 from dfc.compiler.engines.shapes import padded_capacity
@@ -74,6 +75,7 @@ class BuildPlan:
     drafters: tuple[DrafterBuild, ...]
     backend: Backend
     max_context: int
+    conversion: Conversion | None = None
 
     @property
     def round_rows(self) -> int:
@@ -107,14 +109,16 @@ def build_artifact(request: BuildRequest, report: Report = lambda line: None) ->
     make_parent(request.output)
     turn = only_build(request.output, lambda: report(f"waiting for another build of {request.output}"))
     with turn, ArtifactWriter(request.output, force=request.force) as writer:
+        if plan.conversion is not None:
+            plan.conversion.write(writer.path(f"weights/{target.WEIGHTS_FOLDER}/{CONVERTED}"), report)
         stages: dict[str, Stage] = {}
         weights: dict[str, Weight] = {}
         for stage in author_stages(plan):
             stages[stage.name] = _write_stage(writer, stage, request, plan, weights, report)
         report("weights")
-        _add_weights(writer, target.WEIGHTS_FOLDER, plan.target.tensors)
+        _add_weights(writer, target.WEIGHTS_FOLDER, checkpoint_files(plan.target))
         for drafter in plan.drafters:
-            _add_weights(writer, drafter.weights_folder, drafter.tensors)
+            _add_weights(writer, drafter.weights_folder, sorted({place.file for place in drafter.tensors.values()}))
         for name in TOKENIZER_FILES:
             file = plan.target.directory / name
             if file.is_file():
@@ -140,7 +144,11 @@ def plan_build(request: BuildRequest) -> BuildPlan:
         if value not in (None, ()) and option not in backend.supports:
             flag = FLAGS[option]
             raise BuildError(f"{flag} means nothing to --backend {request.backend}; leave it out")
-    spec = load_target(request.target)
+    spec, conversion = plan_conversion(load_target(request.target))
+    if spec.quantised and backend.precision != "float32":
+        raise BuildError(
+            f"{spec.directory} is quantised, which --backend {request.backend} does not read; build for onnxruntime"
+        )
     limit = spec.max_position_embeddings
     max_context = request.max_context or min(limit, DEFAULT_MAX_CONTEXT)
     if max_context > limit:
@@ -150,7 +158,7 @@ def plan_build(request: BuildRequest) -> BuildPlan:
     drafters = _find_drafters(request, spec, one_stage=bool(backend.prompt_rows))
     if request.draft_tokens is not None and not drafters:
         raise BuildError(f"--draft-tokens needs a drafter: {spec.directory} has no MTP head and no --draft is given")
-    return BuildPlan(spec, drafters, backend, max_context)
+    return BuildPlan(spec, drafters, backend, max_context, conversion)
 
 
 def _find_drafters(request: BuildRequest, spec: TargetSpec, *, one_stage: bool) -> tuple[DrafterBuild, ...]:
@@ -228,8 +236,8 @@ def _weight(weight: WeightInput) -> Weight:
     return Weight(dtype=dtype_name(weight.dtype), shape=weight.shape, parts=parts)
 
 
-def _add_weights(writer: ArtifactWriter, folder: str, tensors: Mapping[str, TensorLocation]) -> None:
-    for file in sorted({location.file for location in tensors.values()}):
+def _add_weights(writer: ArtifactWriter, folder: str, files: Iterable[Path]) -> None:
+    for file in files:
         writer.add_file(f"weights/{folder}/{file.name}", file)
 
 

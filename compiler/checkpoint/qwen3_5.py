@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import cast, get_args
 
 from dfc.compiler.checkpoint.common import MAX_LAYERS, read_attention, read_rope, real_vocabulary, tokenizer_end_ids
-from dfc.compiler.checkpoint.expected import mtp_shapes, target_shapes
+from dfc.compiler.checkpoint.expected import Shapes, mtp_shapes, target_shapes
 from dfc.compiler.checkpoint.fields import Fields, read_fields
+from dfc.compiler.checkpoint.quantisation.read import read_method, take_tensors
 from dfc.compiler.checkpoint.safetensors_index import TensorIndex, read_index
 from dfc.compiler.checkpoint.spec import (
     AttentionSpec,
@@ -15,7 +16,6 @@ from dfc.compiler.checkpoint.spec import (
     LayerType,
     MTPSpec,
     TargetSpec,
-    TensorLocation,
 )
 
 TEXT_ONLY = "Qwen3_5ForCausalLM"
@@ -33,8 +33,9 @@ def load_target(directory: Path) -> TargetSpec:
     top = read_fields(directory / "config.json")
     architecture = _architecture(top)
     config = top.section("text_config") if architecture == WITH_VISION else top
-    _check_supported(top, config)
+    _check_supported(config)
     index = read_index(directory)
+    method = read_method(directory, top, config)
     prefix = "model.language_model." if architecture == WITH_VISION else "model."
     hidden_size, vocab_size = config.integer("hidden_size"), config.integer("vocab_size")
     intermediate_size = config.integer("intermediate_size")
@@ -45,20 +46,18 @@ def load_target(directory: Path) -> TargetSpec:
     # transformers: if it equals the embedding nothing changes, and if not the field is wrong.
     may_tie = top.first("tie_word_embeddings", config).boolean("tie_word_embeddings", True)
     tied = may_tie and "lm_head.weight" not in index
-    tensors = index.take(
-        target_shapes(
-            prefix=prefix,
-            hidden_size=hidden_size,
-            intermediate_size=intermediate_size,
-            vocab_size=vocab_size,
-            layer_types=layer_types,
-            attention=attention,
-            gated_delta_net=gated_delta_net,
-            separate_head=not tied,
-        )
+    shapes = target_shapes(
+        prefix=prefix,
+        hidden_size=hidden_size,
+        intermediate_size=intermediate_size,
+        vocab_size=vocab_size,
+        layer_types=layer_types,
+        attention=attention,
+        gated_delta_net=gated_delta_net,
+        separate_head=not tied,
     )
-    mtp, mtp_tensors = _mtp(config, index, hidden_size, intermediate_size, attention)
-    tensors |= mtp_tensors
+    mtp, head_shapes = _mtp(config, index, hidden_size, intermediate_size, attention)
+    tensors, quantised = take_tensors(index, method, shapes | head_shapes)
     storage_type = tensors[f"{prefix}embed_tokens.weight"].dtype
     return TargetSpec(
         family="qwen3_5",
@@ -80,6 +79,7 @@ def load_target(directory: Path) -> TargetSpec:
         eos_token_ids=_eos_token_ids(directory, top, config, vocab_size),
         mtp=mtp,
         tensors=tensors,
+        quantised=quantised,
     )
 
 
@@ -96,9 +96,7 @@ def _architecture(top: Fields) -> str:
     raise top.error("architectures", f"names {named}; targets of {TEXT_ONLY} and {WITH_VISION} can be built")
 
 
-def _check_supported(top: Fields, config: Fields) -> None:
-    for fields in (top, config):
-        fields.refuse("quantization_config", "says that the weights are quantised; only plain weights can be built")
+def _check_supported(config: Fields) -> None:
     config.require("hidden_act", "silu", "silu")
     config.require("attention_bias", False, False)
     config.require("attn_output_gate", True, True)
@@ -138,7 +136,7 @@ def _gated_delta_net(config: Fields) -> GatedDeltaNetSpec:
 
 def _mtp(
     config: Fields, index: TensorIndex, hidden_size: int, intermediate_size: int, attention: AttentionSpec
-) -> tuple[MTPSpec | None, dict[str, TensorLocation]]:
+) -> tuple[MTPSpec | None, Shapes]:
     """Return the head when the config declares it and any of its tensors is there: some exports leave it out."""
     layers = config.integer("mtp_num_hidden_layers", 0, least=0)
     if not layers or not any(name.startswith("mtp.") for name in index.names):
@@ -148,7 +146,7 @@ def _mtp(
     shapes = mtp_shapes(
         num_layers=layers, hidden_size=hidden_size, intermediate_size=intermediate_size, attention=attention
     )
-    return MTPSpec(layers), index.take(shapes)
+    return MTPSpec(layers), shapes
 
 
 def _eos_token_ids(directory: Path, top: Fields, config: Fields, vocab_size: int) -> tuple[int, ...]:

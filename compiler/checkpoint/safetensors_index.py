@@ -49,6 +49,10 @@ class TensorIndex:
     def __contains__(self, name: str) -> bool:
         return name in self._tensors
 
+    def get(self, name: str) -> StoredTensor | None:
+        """Return a tensor of any type, None when there is none of that name."""
+        return self._tensors.get(name)
+
     @property
     def names(self) -> Iterable[str]:
         """Every name."""

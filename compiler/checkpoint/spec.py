@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from dfc.compiler.checkpoint.quantisation.weight import QuantisedWeight
 
 LayerType = Literal["linear_attention", "full_attention"]
-StorageType = Literal["float32", "bfloat16", "float16"]
+StorageType = Literal["float32", "bfloat16", "float16", "float8_e4m3fn", "uint8", "int32"]
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,8 @@ class TargetSpec:
 
     ``prefix`` is what stands before ``embed_tokens.weight`` in tensor names (``model.`` or ``model.language_model.``);
     ``head`` names the tensor the logits come from (the embedding when tied). ``candidate_vocab_size`` is the number of
-    leading vocabulary rows that are real tokens; rows past it are padding.
+    leading vocabulary rows that are real tokens; rows past it are padding. A weight stands either in ``tensors`` or,
+    quantised, in ``quantised``.
     """
 
     family: Literal["qwen3_5"]
@@ -98,6 +102,7 @@ class TargetSpec:
     eos_token_ids: tuple[int, ...]
     mtp: MTPSpec | None
     tensors: dict[str, TensorLocation]
+    quantised: dict[str, QuantisedWeight] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

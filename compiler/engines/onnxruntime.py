@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from dfc.compiler.engines.backend import Backend, CompiledEngine, EngineRequest, Report
 from dfc.compiler.export.stage import DFC_DOMAIN, StageGraph
-from dfc.compiler.passes.lowering import Operator, Rule, lower, name_nodes, used_opsets
+from dfc.compiler.passes.lowering import Operator, Rule, drop_unused, lower, name_nodes, used_opsets
 from dfc.compiler.passes.merge_linears import merge_linears
 from dfc.compiler.passes.onnxruntime.add_counts import lower_add_counts
 from dfc.compiler.passes.onnxruntime.block_attention import lower_block_attention
@@ -18,6 +18,7 @@ from dfc.compiler.passes.onnxruntime.causal_convolution import (
     lower_causal_convolution_of_one_row,
 )
 from dfc.compiler.passes.onnxruntime.commit_states import commit_states
+from dfc.compiler.passes.onnxruntime.dequantised import DEQUANTISED, lower_dequantised
 from dfc.compiler.passes.onnxruntime.gated_delta_net import lower_gated_delta_net
 from dfc.compiler.passes.onnxruntime.gated_rms_norm import (
     lower_gated_rms_norm,
@@ -33,6 +34,7 @@ from dfc.plugins import bodies
 
 RULES: dict[Operator, Rule] = {
     (DFC_DOMAIN, "Linear"): lower_linear,
+    DEQUANTISED: lower_dequantised,
     (DFC_DOMAIN, "CachedAttention"): lower_cached_attention,
     (DFC_DOMAIN, "BlockAttention"): lower_block_attention,
     (DFC_DOMAIN, "CausalConvolution"): lower_causal_convolution,
@@ -59,10 +61,13 @@ def compile_graph(stage: StageGraph) -> bytes:
     """
     model = stage.model
     lower(model, {(DFC_DOMAIN, "QueryAndGate"): split_query_and_gate})
+    # An embedding's own rows are all that is read of it.
+    drop_unused(model.graph, DEQUANTISED)
     merge_linears(model.graph)
     commit_states(model.graph, stage.round_rows)
     fuse_add_and_norm(model.graph)
     lower(model, RULES | (ONE_ROW_RULES if stage.round_rows == 1 else {}) | bodies.rules())
+    drop_unused(model.graph, DEQUANTISED)
     used_opsets(model)
     name_nodes(model)
     data: bytes = ir.serde.serialize_model(model).SerializeToString(deterministic=True)

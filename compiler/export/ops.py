@@ -7,6 +7,8 @@ the old one is the backend's business.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 from onnxscript import OpBuilder
 
@@ -20,6 +22,40 @@ def linear(op: OpBuilder, x: ir.Value, weight: ir.Value, bias: ir.Value | None =
     """Return ``x @ weight.T + bias``: x [.., in], weight [out, in], bias [out]."""
     inputs = (x, weight) if bias is None else (x, weight, bias)
     return _typed(op.Linear(*inputs, _domain=DFC_DOMAIN), FLOAT)
+
+
+def dequantised(
+    op: OpBuilder,
+    parts: Sequence[ir.Value | None],
+    *,
+    kind: str,
+    block_rows: int,
+    block_columns: int,
+) -> ir.Value:
+    """Return a quantised weight in float32, the last axis its columns.
+
+    The parts are values, scales, zero points, tensor scale and order, as `QuantisedWeight` says; leading axes of them
+    may be others than the weight's rows. A product with it goes by way of `linear`: a backend that can reads the parts.
+    """
+    attributes = {"kind": kind, "block_rows": block_rows, "block_columns": block_columns}
+    return _typed(op.Dequantised(*parts, **attributes, _domain=DFC_DOMAIN), FLOAT)
+
+
+def is_dequantised(value: ir.Value | None) -> bool:
+    """Return whether a value is what `dequantised` returned."""
+    node = None if value is None else value.producer()
+    return node is not None and (node.domain, node.op_type) == (DFC_DOMAIN, "Dequantised")
+
+
+def dequantised_rows(op: OpBuilder, table: ir.Value, ids: ir.Value) -> ir.Value:
+    """Return rows [.., K] of a quantised table, ids [..], without the rest of the table."""
+    node = table.producer()
+    assert node is not None
+    values, scales, zero_points, *others = node.inputs
+    rows = [None if part is None else op.Gather(part, ids, axis=0) for part in (values, scales, zero_points)]
+    found = op.Dequantised(*rows, *others, _domain=DFC_DOMAIN)
+    found.producer().attributes.update(node.attributes)
+    return _typed(found, FLOAT)
 
 
 def query_and_gate(

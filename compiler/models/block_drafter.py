@@ -71,7 +71,7 @@ class BlockDrafter:
         self.weights = Weights(stage, spec.tensors, component)
         self._spec = spec
         self._target = target
-        self._target_weights = Weights(stage, target.tensors, TARGET_FOLDER)
+        self._target_weights = Weights(stage, target.tensors, TARGET_FOLDER, target.quantised)
 
     def context(self, features: ir.Value) -> ir.Value:
         """Return the context rows [N, T, H] that all layers share, of the drafter's own features [N, T, F * H]."""

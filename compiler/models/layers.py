@@ -8,6 +8,7 @@ from onnxscript import OpBuilder
 
 from dfc.compiler.checkpoint.spec import RopeSpec, TargetSpec
 from dfc.compiler.export import ops
+from dfc.compiler.export.ops import is_dequantised
 from dfc.compiler.export.weights import Weights
 
 INT64 = ir.DataType.INT64
@@ -39,6 +40,8 @@ def gated_mlp(op: OpBuilder, x: ir.Value, weights: Weights, prefix: str) -> ir.V
 
 def embed(op: OpBuilder, ids: ir.Value, table: ir.Value) -> ir.Value:
     """Look up rows of a table [V, H] as stored, in float32."""
+    if is_dequantised(table):
+        return ops.dequantised_rows(op, table, ids)
     rows = op.Gather(table, ids, axis=0)
     return rows if table.dtype == FLOAT else op.Cast(rows, to=FLOAT)
 

@@ -53,7 +53,7 @@ def mtp_stage(spec: TargetSpec, capacity: int, draft_tokens: int) -> StageGraph:
     """
     stage = StageBuilder(f"draft_mtp_{draft_tokens}", "mtp")
     op = stage.op
-    weights = Weights(stage, spec.tensors, WEIGHTS_FOLDER)
+    weights = Weights(stage, spec.tensors, WEIGHTS_FOLDER, spec.quantised)
     next_ids = stage.input("next_ids", INT64, ("N", "T"))
     hidden = stage.input("hidden", FLOAT, ("N", "T", spec.hidden_size))
     lengths, valid = (stage.input(name, INT64, ("N",)) for name in ("lengths", "valid"))

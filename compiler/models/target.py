@@ -46,7 +46,7 @@ def advance_stage(spec: TargetSpec, options: TargetOptions, choice: Choice = Gre
     stage = StageBuilder(f"target_advance{choice.suffix}", "target")
     op = stage.op
     chooser = choice(stage, spec, 1)
-    weights = Weights(stage, spec.tensors, WEIGHTS_FOLDER)
+    weights = Weights(stage, spec.tensors, WEIGHTS_FOLDER, spec.quantised)
     input_ids = stage.input("input_ids", INT64, ("N", "T"))
     lengths = stage.input("lengths", INT64, ("N",))
     if options.padded:
@@ -79,7 +79,7 @@ def verify_stage(spec: TargetSpec, options: TargetOptions, choice: Choice = Gree
     stage = StageBuilder(f"target_verify{choice.suffix}", "target")
     op = stage.op
     chooser = choice(stage, spec, "J")
-    weights = Weights(stage, spec.tensors, WEIGHTS_FOLDER)
+    weights = Weights(stage, spec.tensors, WEIGHTS_FOLDER, spec.quantised)
     input_ids = stage.input("input_ids", INT64, ("N", "T"))
     lengths, forced, valid = (stage.input(name, INT64, ("N",)) for name in ("lengths", "forced", "valid"))
     judged = stage.input("judged", INT64, ("J",))

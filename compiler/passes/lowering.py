@@ -10,8 +10,8 @@ from onnxscript import GraphBuilder, OpBuilder
 Operator = tuple[str, str]
 """Domain and name."""
 
-Rule = Callable[[OpBuilder, ir.Node], Sequence[ir.Value]]
-"""Appends the nodes that stand for `node` and returns the values of its outputs."""
+Rule = Callable[[OpBuilder, ir.Node], Sequence[ir.Value] | None]
+"""Appends the nodes that stand for `node` and returns the values of its outputs; None: the node stays."""
 
 Rewrite = Callable[[ir.Graph], None]
 """Changes a graph in place where more than one node takes part."""
@@ -38,11 +38,22 @@ def lower(model: ir.Model, rules: Mapping[Operator, Rule]) -> None:
     op = continue_building(graph)
     for node in nodes:
         rule = rules.get((node.domain, node.op_type))
-        if rule is None:
+        outputs = None if rule is None else rule(op, node)
+        if outputs is None:
             graph.append(node)
         else:
-            replace_outputs(graph, node.outputs, rule(op, node))
+            replace_outputs(graph, node.outputs, outputs)
             detach(node)
+
+
+def drop_unused(graph: ir.Graph, operator: Operator) -> None:
+    """Remove the nodes of an operator that nothing reads."""
+    for node in reversed(list(graph)):
+        if (node.domain, node.op_type) == operator and not any(
+            output.uses() or output.is_graph_output() for output in node.outputs
+        ):
+            detach(node)
+            graph.remove(node)
 
 
 def replace_outputs(graph: ir.Graph, old: Sequence[ir.Value], new: Iterable[ir.Value]) -> None:

@@ -10,7 +10,7 @@ from dfc.compiler.passes.lowering import continue_building, detach, replace_outp
 
 
 def merge_linears(graph: ir.Graph) -> None:
-    """Join the `Linear` nodes, without bias, that read the same value and weights of the same checkpoint.
+    """Join the `Linear` nodes, without bias, that read the same value and plain weights of the same checkpoint.
 
     Other stages read what a drafter takes from the target, its head above all: a joined copy would be a second one.
     """
@@ -19,6 +19,8 @@ def merge_linears(graph: ir.Graph) -> None:
         if node.domain == DFC_DOMAIN and node.op_type == "Linear" and len(node.inputs) == 2:
             x, weight = node.inputs
             assert x is not None
+            if ops.is_dequantised(weight):
+                continue
             by_input.setdefault((x, _checkpoint(weight)), []).append(node)
     op = continue_building(graph)
     for (x, _), nodes in by_input.items():

@@ -10,6 +10,7 @@ from safetensors.numpy import load_file
 
 from dfc.artifacts import Artifact
 from dfc.compiler.checkpoint import load_target
+from dfc.compiler.conversion import plan_conversion
 from dfc.compiler.engines.onnxruntime import compile_graph
 from dfc.compiler.export import ops
 from dfc.compiler.export.stage import StageBuilder
@@ -32,9 +33,9 @@ CAPACITY = 32
 
 def logits_of(checkpoint: Path, weights_root: Path, ids: list[int]) -> Array:
     """Run the trunk of the target stages with the head on every row."""
-    spec = load_target(checkpoint)
+    spec, _ = plan_conversion(load_target(checkpoint))
     stage = StageBuilder("logits", "target")
-    weights = Weights(stage, spec.tensors, WEIGHTS_FOLDER)
+    weights = Weights(stage, spec.tensors, WEIGHTS_FOLDER, spec.quantised)
     input_ids = stage.input("input_ids", INT64, ("N", "T"))
     lengths, valid = (stage.input(name, INT64, ("N",)) for name in ("lengths", "valid"))
     trunk = FAMILIES[spec.family](stage, weights, spec, Rows(input_ids, lengths, valid, CAPACITY))
