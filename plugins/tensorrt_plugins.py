@@ -18,6 +18,7 @@ PLUGIN_NAMES = {
     ("GroupedConv", 4): "GroupedConvAdd",
     ("CandidateSelector", 6): "CandidateSelector",
     ("CandidateSelector", 8): "SampledCandidateSelector",
+    ("TopCandidates", 1): "TopCandidates",
 }
 """The plugin for an ONNX node, by operator and number of inputs: a quick plugin has no optional inputs."""
 
@@ -37,7 +38,7 @@ def register_plugins(capability: str) -> None:
 
     TensorRT refuses a second registration with `ValueError`: one process builds for one capability, that of its GPU.
     """
-    for operator in ("grouped_conv", "selector"):
+    for operator in ("grouped_conv", "selector", "top_candidates"):
         importlib.import_module(f"dfc.plugins.{operator}.plugin").register(capability)
 
 

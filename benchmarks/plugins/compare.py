@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks.plugins import convolution, selector
-from benchmarks.plugins.floor import copy_bandwidth
-from benchmarks.plugins.timing import Timing, compare, launches_for
+from benchmarks.plugins.floor import copy_bandwidth, empty
+from benchmarks.plugins.selector import CANDIDATES
+from benchmarks.plugins.timing import compare, launches_for
+from dfc.plugins.top_candidates.launch import TopCandidatesGeometry
+from tests.plugins.driver import LoadedKernel
 
 CONVOLUTIONS = ((1, 8, 5120), (8, 8, 5120), (4096, 8, 5120))
 SELECTORS = ((1, 7), (32, 7), (1, 15))
@@ -41,15 +45,33 @@ def main() -> None:
 
 
 def measure_top_k(batch: int, vocabulary: int) -> list[dict[str, Any]]:
-    """Time PyTorch's top-K over bf16 logits: what a kernel of our own would have to beat."""
-    logits = [
-        torch.randn(batch, vocabulary, device="cuda", dtype=torch.bfloat16)
-        for _ in range(launches_for(2 * batch * vocabulary))
+    """Time the top candidates over bf16 logits, and PyTorch's top-K."""
+    count = launches_for(2 * batch * vocabulary)
+    logits = [torch.randn(1, batch, vocabulary, device="cuda", dtype=torch.bfloat16) for _ in range(count)]
+    geometry = TopCandidatesGeometry(CANDIDATES, vocabulary, vocabulary, "bfloat16")
+    kernel, launch = LoadedKernel(geometry.kernel()), geometry.launch(1, batch)
+    starts = []
+    for rows in logits:
+        values = torch.empty(1, batch, CANDIDATES, device="cuda", dtype=torch.bfloat16)
+        ids = torch.empty_like(values, dtype=torch.int64)
+        starts.append(kernel.bind(launch, [rows], [values, ids]))
+    contenders: dict[str, list[Callable[[], object]]] = {
+        "empty kernel": [empty] * count,
+        "dfc": starts,
+        "torch.topk": [lambda rows=rows: torch.topk(rows, CANDIDATES) for rows in logits],
+    }
+    shape = f"[{batch}, {vocabulary}], K={CANDIDATES}"
+    return [
+        {
+            "operator": "top_k",
+            "shape": shape,
+            "contender": name,
+            "microseconds": timing.median,
+            "low": timing.low,
+            "high": timing.high,
+        }
+        for name, timing in compare(contenders).items()
     ]
-    timings: dict[str, Timing] = compare({"torch.topk": [lambda x=x: torch.topk(x, 16) for x in logits]})
-    timing = timings["torch.topk"]
-    shape = f"[{batch}, {vocabulary}], K=16"
-    return [{"operator": "top_k", "shape": shape, "contender": "torch.topk", "microseconds": timing.median}]
 
 
 def show(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -233,6 +233,13 @@ def candidate_selector(
     return _typed(tokens, INT64)
 
 
+def top_candidates(op: OpBuilder, logits: ir.Value, *, k: int, vocab_size: int) -> tuple[ir.Value, ir.Value]:
+    """Return the `k` largest of the first `vocab_size` logits [N, S, V] of each row, largest first, and their ids
+    int64, both [N, S, k]; see `dfc.plugins.top_candidates`."""
+    values, ids = op.TopCandidates(logits, k=k, vocab_size=vocab_size, _domain=DFC_DOMAIN, _outputs=2)
+    return _typed(values, FLOAT), _typed(ids, INT64)
+
+
 def add_counts(op: OpBuilder, counts: ir.Value, ids: ir.Value, amounts: ir.Value, *, vocab_size: int) -> ir.Value:
     """Return counts [N, vocab_size] with amounts [N, T] added at ids [N, T]."""
     return _typed(op.AddCounts(counts, ids, amounts, vocab_size=vocab_size, _domain=DFC_DOMAIN), FLOAT)

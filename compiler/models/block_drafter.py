@@ -134,8 +134,15 @@ class BlockDrafter:
 
     def logits(self, hidden: ir.Value) -> ir.Value:
         """Return the target's logits of its tokens: rows that only pad the head are never drafted."""
-        logits = ops.linear(self.op, hidden, self._target_weights.float32(self._target.head))
-        return real_tokens(self.op, logits, self._target)
+        return real_tokens(self.op, self._padded_logits(hidden), self._target)
+
+    def top_candidates(self, hidden: ir.Value, k: int) -> tuple[ir.Value, ir.Value]:
+        """Return the `k` largest of the target's logits of its tokens, and the tokens; both [N, S, k]."""
+        vocab_size = self._target.candidate_vocab_size
+        return ops.top_candidates(self.op, self._padded_logits(hidden), k=k, vocab_size=vocab_size)
+
+    def _padded_logits(self, hidden: ir.Value) -> ir.Value:
+        return ops.linear(self.op, hidden, self._target_weights.float32(self._target.head))
 
     def attention(self, x: ir.Value, index: int, context: Context, block: Block) -> ir.Value:
         """Attend from the block's rows to the context and the block."""

@@ -67,7 +67,7 @@ class _Convolution:
 def _select(spec: DFlash2Spec, drafter: BlockDrafter, hidden: ir.Value, anchor: ir.Value) -> ir.Value:
     """Walk the candidates of every slot (semantics B.4)."""
     op = drafter.op
-    scores, candidates = op.TopK(drafter.logits(hidden), [spec.selector_top_k], axis=-1, _outputs=2)
+    scores, candidates = drafter.top_candidates(hidden, spec.selector_top_k)
     if spec.output_multiplier != 1.0:
         scores = op.Mul(scores, spec.output_multiplier)
     if spec.final_logit_softcapping is not None:

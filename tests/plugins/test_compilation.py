@@ -12,6 +12,7 @@ from dfc.plugins.compilation import KernelCompilationError, check_parameters, co
 from dfc.plugins.grouped_conv.launch import GroupedConvGeometry
 from dfc.plugins.kernel import Kernel
 from dfc.plugins.selector.launch import SelectorGeometry
+from dfc.plugins.top_candidates.launch import TopCandidatesGeometry
 from tests.plugins.geometries import CAPABILITIES, convolutions, selectors
 
 FLOATS = ("float32", "float32", "float32")
@@ -28,6 +29,9 @@ KERNELS: dict[str, Kernel] = {
     "most candidates": SelectorGeometry(32, 256, 31, True, "int32", "float32", "float32", "bfloat16").kernel(),
     "largest": SelectorGeometry(32, 512, 31, True, "int64", *FLOATS).kernel(),
     "between": SelectorGeometry(21, 256, 31, True, "int32", "bfloat16", "bfloat16", "bfloat16").kernel(),
+    "top candidates": TopCandidatesGeometry(16, 248320, 248077, "bfloat16").kernel(),
+    "most top candidates": TopCandidatesGeometry(32, 248320, 248320, "float32").kernel(),
+    "one top candidate": TopCandidatesGeometry(1, 33, 7, "bfloat16").kernel(),
     "smallest": SelectorGeometry(1, 1, 1, True, "int64", *FLOATS).kernel(),
 }
 

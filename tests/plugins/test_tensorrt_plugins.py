@@ -17,6 +17,7 @@ from dfc.plugins.compilation import compile_kernel
 from dfc.plugins.grouped_conv.launch import GroupedConvGeometry
 from dfc.plugins.kernel import GeometryError
 from dfc.plugins.selector.launch import SelectorGeometry
+from dfc.plugins.top_candidates.launch import TopCandidatesGeometry
 from tests.plugins.tensorrt_bindings import import_tensorrt
 from tests.plugins.tensorrt_build import TensorType, build_plugin
 
@@ -144,6 +145,23 @@ def test_selector(
     assert_launches_as_the_driver_test(built, geometry, launch, inputs=len(inputs), outputs=1 + sampled)
 
 
+@every_checkpoint
+@every_batch
+@pytest.mark.parametrize("dtype", [BFLOAT16, FLOAT])
+def test_top_candidates(
+    tensorrt: ModuleType, monkeypatch: pytest.MonkeyPatch, checkpoint: Checkpoint, batch: int, dtype: str
+) -> None:
+    slots, width, vocab_size = checkpoint.block_size - 1, checkpoint.vocab_size, checkpoint.vocab_size - 3
+    geometry = TopCandidatesGeometry(CANDIDATES, width, vocab_size, {BFLOAT16: "bfloat16", FLOAT: "float32"}[dtype])
+    attributes = {"k": CANDIDATES, "vocab_size": vocab_size}
+    built = build_plugin(
+        monkeypatch, "TopCandidates", attributes, [TensorType(dtype, (batch, slots, width), dynamic=(0, 1))]
+    )
+    assert built.output_dtypes == (dtype, INT64)
+    assert built.output_shapes == ((batch, slots, CANDIDATES),) * 2
+    assert_launches_as_the_driver_test(built, geometry, geometry.launch(batch, slots), inputs=1, outputs=2)
+
+
 def assert_launches_as_the_driver_test(built: Any, geometry: Any, launch: Any, inputs: int, outputs: int) -> None:
     """Compare what TensorRT evaluates with what tests launch through the CUDA driver."""
     compiled = compile_kernel(geometry.kernel(), CAPABILITY)
@@ -180,6 +198,7 @@ def test_nodes_of_the_stage_graphs_find_their_plugin(tensorrt: ModuleType) -> No
         ops.grouped_convolution(op, *tensors[:3], side=0, taps=2, group_size=16).producer(),
         ops.grouped_convolution(op, *tensors[:4], side=1, taps=2, group_size=16).producer(),
         ops.candidate_selector(op, *tensors, max_slots=7).producer(),
+        ops.top_candidates(op, tensors[0], k=16, vocab_size=100)[0].producer(),
     ]
     for node in nodes:
         assert node is not None
