@@ -59,6 +59,12 @@ def compile_graph(stage: StageGraph) -> bytes:
 
     External data locations are relative to the artifact's ``weights`` directory.
     """
+    data: bytes = ir.serde.serialize_model(lower_stage(stage)).SerializeToString(deterministic=True)
+    return data
+
+
+def lower_stage(stage: StageGraph) -> ir.Model:
+    """Return a stage's graph in onnxruntime's operators; the stage's own graph is used up."""
     model = stage.model
     lower(model, {(DFC_DOMAIN, "QueryAndGate"): split_query_and_gate})
     # An embedding's own rows are all that is read of it.
@@ -70,8 +76,7 @@ def compile_graph(stage: StageGraph) -> bytes:
     drop_unused(model.graph, DEQUANTISED)
     used_opsets(model)
     name_nodes(model)
-    data: bytes = ir.serde.serialize_model(model).SerializeToString(deterministic=True)
-    return data
+    return model
 
 
 def compile_stage(stage: StageGraph, request: EngineRequest, report: Report) -> Iterator[CompiledEngine]:

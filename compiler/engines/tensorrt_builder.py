@@ -26,14 +26,8 @@ def build_engine(
     log = BuildLog()
     logger = log.logger(library)
     builder = library.Builder(logger)
-    strongly_typed = 1 << int(library.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
-    network = builder.create_network(strongly_typed)
-    parser = library.OnnxParser(network, logger)
-    parser.flags |= parser_flags
-    if not parser.parse(ir.serde.serialize_model(model).SerializeToString()):
-        error = parser.get_error(0)
-        where = f" at node {error.node_name()} ({error.node_operator()})" if error.node_operator() else ""
-        raise BuildError(f"engine {name}: the parser refuses the graph{where}: {error.desc()}", log.lines)
+    network = create_network(library, builder)
+    parse(library, network, model, name, log, parser_flags)
     config = builder.create_builder_config()
     # A row's result must not depend on which fast approximation a shape gets; the states need float32 as it is.
     config.clear_flag(library.BuilderFlag.TF32)
@@ -47,3 +41,22 @@ def build_engine(
         reason = log.last_error or "the library does not say why"
         raise BuildError(f"engine {name} cannot be built: {reason}", log.lines)
     return bytes(engine)
+
+
+def create_network(library: Any, builder: Any) -> Any:
+    """Return an empty network whose types are those that the graph says."""
+    return builder.create_network(1 << int(library.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+
+
+def parse(library: Any, network: Any, model: ir.Model, name: str, log: BuildLog, parser_flags: int = 0) -> None:
+    """Fill a network with a graph; `name` is the engine's in messages.
+
+    Raises:
+        BuildError: the parser refuses the graph; names the node and carries the library's log.
+    """
+    parser = library.OnnxParser(network, log.logger(library))
+    parser.flags |= parser_flags
+    if not parser.parse(ir.serde.serialize_model(model).SerializeToString()):
+        error = parser.get_error(0)
+        where = f" at node {error.node_name()} ({error.node_operator()})" if error.node_operator() else ""
+        raise BuildError(f"engine {name}: the parser refuses the graph{where}: {error.desc()}", log.lines)

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from onnxscript import GraphBuilder, OpBuilder
 
 from dfc.artifacts import ComponentName, Role, Tensor
+from dfc.compiler.export.origins import name_origins
 
 OPSET = 24
 """Version of the standard operators in every stage graph."""
@@ -86,6 +87,7 @@ class StageBuilder:
 
     def finish(self, round_rows: int = 1, draft_tokens: int = 0) -> StageGraph:
         """Return the finished stage; the arguments as in `StageGraph`."""
+        name_origins(self._graph)
         model = ir.Model(self._graph, ir_version=IR_VERSION, producer_name="dfc")
         inputs, outputs = tuple(self._inputs), tuple(self._outputs)
         return StageGraph(self._name, self._component, inputs, outputs, model, round_rows, draft_tokens)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import onnx_ir as ir
 from onnxscript import GraphBuilder, OpBuilder
 
+from dfc.compiler.export.origins import last_node, nodes_after, origin_text, set_origins
+
 Operator = tuple[str, str]
 """Domain and name."""
 
@@ -38,11 +40,13 @@ def lower(model: ir.Model, rules: Mapping[Operator, Rule]) -> None:
     op = continue_building(graph)
     for node in nodes:
         rule = rules.get((node.domain, node.op_type))
+        last = last_node(graph)
         outputs = None if rule is None else rule(op, node)
         if outputs is None:
             graph.append(node)
         else:
             replace_outputs(graph, node.outputs, outputs)
+            set_origins(nodes_after(graph, last), [node])
             detach(node)
 
 
@@ -84,13 +88,18 @@ def detach(node: ir.Node) -> None:
 
 
 def name_nodes(model: ir.Model) -> None:
-    """Give every node and inner value a name that depends on nothing but the graph, so that builds repeat."""
+    """Give every node and inner value a name that depends on nothing but the graph, so that builds repeat.
+
+    A node's name begins with what it stands for: ``target.layers.3/Linear_17/Gemm_40``.
+    """
     graph = model.graph
     for position, node in enumerate(graph):
-        node.name = f"{node.op_type}_{position}"
+        name = f"{node.op_type}_{position}"
+        source = origin_text(node)
+        node.name = f"{source}/{name}" if source else name
         for index, output in enumerate(node.outputs):
             if output.name and not output.is_graph_output():
-                output.name = f"{node.name}:{index}"
+                output.name = f"{name}:{index}"
 
 
 def used_opsets(model: ir.Model) -> None:

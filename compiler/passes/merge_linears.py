@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from dfc.compiler.export import ops
+from dfc.compiler.export.origins import last_node, nodes_after, set_origins
 from dfc.compiler.export.stage import DFC_DOMAIN
 from dfc.compiler.passes.lowering import continue_building, detach, replace_outputs, stored_tensor
 
@@ -28,8 +29,10 @@ def merge_linears(graph: ir.Graph) -> None:
             continue
         weights = [node.inputs[1] for node in nodes]
         sizes = [_rows(weight) for weight in weights]
+        last = last_node(graph)
         joined = ops.linear(op, x, op.Concat(*weights, axis=0))
         parts = op.Split(joined, sizes, axis=-1, _outputs=len(sizes))
+        set_origins(nodes_after(graph, last), nodes)
         for node, part in zip(nodes, parts, strict=True):
             replace_outputs(graph, node.outputs, [part])
             detach(node)

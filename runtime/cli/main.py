@@ -13,6 +13,7 @@ from dfc.runtime.cli.build import build
 from dfc.runtime.cli.diff import diff
 from dfc.runtime.cli.inspect import inspect
 from dfc.runtime.cli.interrupt import INTERRUPTED
+from dfc.runtime.cli.operators import operators
 from dfc.runtime.cli.options import debug_option
 from dfc.runtime.cli.run import run
 from dfc.runtime.cli.verify import verify
@@ -41,6 +42,7 @@ def cli() -> None:
 cli.add_command(build)
 cli.add_command(run)
 cli.add_command(inspect)
+cli.add_command(operators)
 cli.add_command(verify)
 cli.add_command(diff)
 

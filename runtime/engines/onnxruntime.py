@@ -115,24 +115,41 @@ def load_engine(artifact: Artifact, name: str) -> OnnxruntimeEngine:
         RunError: the stage has no engine for onnxruntime, or onnxruntime is missing or cannot load it.
         ArtifactError: the engine is damaged, or reads weights outside the artifact's files.
     """
-    onnxruntime = library()
     stage = artifact.manifest.stages.get(name)
     engines = stage.engines.get(BACKEND, ()) if stage else ()
     if stage is None or not engines:
         raise RunError(f"{artifact.root} has no {BACKEND} engine for the stage {name}; build it again")
-    options = onnxruntime.SessionOptions()
+    return OnnxruntimeEngine(stage, open_session(artifact, engines[0].path, session_options(artifact)))
+
+
+def session_options(artifact: Artifact) -> Any:
+    """Return the options of every session on an artifact.
+
+    Raises:
+        RunError: onnxruntime is not installed.
+    """
+    options = library().SessionOptions()
     options.use_per_session_threads = False
     options.log_severity_level = 3
     weights = artifact.path("weights")
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(weights))
-    path = engines[0].path
+    return options
+
+
+def open_session(artifact: Artifact, path: str, options: Any) -> Any:
+    """Return the session of one engine file.
+
+    Raises:
+        RunError: onnxruntime cannot load it.
+        ArtifactError: the engine is damaged, or reads weights outside the artifact's files.
+    """
+    onnxruntime = library()
     model = read_bounded(artifact.path(path), MAX_ONNX_BYTES)
     check_model(model, f"{artifact.root}: engine {path}", artifact.manifest)
     try:
-        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise RunError(f"onnxruntime {onnxruntime.__version__} cannot load {path}: {error}") from error
-    return OnnxruntimeEngine(stage, session)
 
 
 @functools.cache

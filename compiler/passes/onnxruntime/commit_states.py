@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 from onnxscript import OpBuilder
 
+from dfc.compiler.export.origins import last_node, made_by, nodes_after, set_origins
 from dfc.compiler.export.stage import DFC_DOMAIN
 from dfc.compiler.passes.lowering import continue_building, detach, replace_outputs
 from dfc.compiler.passes.onnxruntime.gated_delta_net import contributed_gated_delta_net
@@ -51,15 +52,18 @@ def commit_states(graph: ir.Graph, round_rows: int) -> None:
     op = continue_building(graph)
     geometry = _geometry(layers[0])
     mask = layers[0].commit.inputs[6]
+    last = last_node(graph)
     counts = _captured_counts(op, layers[0].run.inputs[1])
     finals, updates = [], []
     for layer in layers:
         output, final, update = _run_with_updates(op, layer.run, counts)
+        set_origins([made_by(output)], [layer.run])
         replace_outputs(graph, layer.run.outputs, [output, final])
         finals.append(final)
         updates.append(update)
     initials = [layer.run.inputs[5] for layer in layers]
     committed = _apply_updates(op, geometry, initials, finals, updates, mask)
+    set_origins(nodes_after(graph, last), [layer.commit for layer in layers])
     for layer, state in zip(layers, committed, strict=True):
         # Nothing reads the output of the second run.
         replace_outputs(graph, layer.commit.outputs[1:], [state])

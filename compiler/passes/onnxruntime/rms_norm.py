@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 from onnxscript import OpBuilder
 
+from dfc.compiler.export.origins import made_by, set_origins
 from dfc.compiler.passes.lowering import continue_building, detach, replace_outputs
 
 
@@ -29,6 +30,7 @@ def fuse_add_and_norm(graph: ir.Graph) -> None:
         normed, mean, deviation, summed = op.SkipSimplifiedLayerNormalization(
             *add.inputs, weight, epsilon=epsilon, _domain="com.microsoft", _outputs=4
         )
+        set_origins([made_by(normed)], [add, node])
         # An output without a name is not computed.
         mean.name = deviation.name = ""
         replace_outputs(graph, [*add.outputs, *node.outputs], [summed, normed])
