@@ -27,6 +27,11 @@ class Fields:
     def __contains__(self, name: str) -> bool:
         return self._values.get(name) is not None
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every field that is there."""
+        return tuple(name for name in self._values if name in self)
+
     def path(self, name: str) -> str:
         """Return the field's full name."""
         return f"{self._prefix}{name}"
@@ -79,6 +84,13 @@ class Fields:
         value = self._get(name, default)
         if not isinstance(value, bool):
             raise self.error(name, f"is {_shown(value)}, where true or false is wanted")
+        return value
+
+    def text_or_flag(self, name: str, default: object = _ABSENT) -> str | bool:
+        """Return a string, or true or false."""
+        value = self._get(name, default)
+        if not isinstance(value, str | bool):
+            raise self.error(name, f"is {_shown(value)}, where a string or true or false is wanted")
         return value
 
     def text(self, name: str, default: object = _ABSENT) -> str:

@@ -28,7 +28,7 @@ class StoredIntegers:
     """How a format stores an integer matrix [N, K]; every tensor is read only when it is written.
 
     ``codes`` [N, K] uint8 (or ``values``: the tensor in the form of `QuantisedWeight` already), ``scales`` [N, G] as
-    stored items, ``zero_points`` [N, G] uint8, ``groups`` [K] int32: the group of each column where it is not the
+    stored items, with ``stored_scales`` where they lie so in the checkpoint, ``zero_points`` [N, G] uint8, ``groups`` [K] int32: the group of each column where it is not the
     column's number over ``group_size``.
     """
 
@@ -36,6 +36,7 @@ class StoredIntegers:
     group_size: int
     scale_type: StorageType
     scales: Read
+    stored_scales: Part | None = None
     codes: Read | None = None
     values: Part | None = None
     zero_points: Read | None = None
@@ -86,7 +87,9 @@ def integer_weight(module: Module, stored: StoredIntegers, sources: tuple[Path, 
         block_rows=1,
         block_columns=block,
         values=stored.values or part("values", "uint8", (rows, blocks, width), values),
-        scales=part("scales", stored.scale_type, (rows, blocks), scales),
+        scales=stored.stored_scales
+        if stored.stored_scales and repeats == 1
+        else part("scales", stored.scale_type, (rows, blocks), scales),
         zero_points=part("zero_points", "uint8", (rows, packed_points), zero_points) if has_points else None,
         order=part("order", "int32", (columns,), order) if has_order else None,
     )

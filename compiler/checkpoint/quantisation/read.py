@@ -6,16 +6,28 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dfc.compiler.checkpoint.expected import Shapes
-from dfc.compiler.checkpoint.fields import Fields
+from dfc.compiler.checkpoint.fields import Fields, read_fields
+from dfc.compiler.checkpoint.quantisation.awq import read_awq
+from dfc.compiler.checkpoint.quantisation.compressed_tensors import read_compressed_tensors
 from dfc.compiler.checkpoint.quantisation.float8 import read_float8
+from dfc.compiler.checkpoint.quantisation.gptq import read_gptq
 from dfc.compiler.checkpoint.quantisation.method import Method
+from dfc.compiler.checkpoint.quantisation.modelopt import read_modelopt
 from dfc.compiler.checkpoint.quantisation.module import Module
 from dfc.compiler.checkpoint.quantisation.weight import QuantisedWeight
 from dfc.compiler.checkpoint.safetensors_index import TensorIndex
 from dfc.compiler.checkpoint.spec import TensorLocation
 
-METHODS: Mapping[str, Callable[[Fields], Method]] = {"fp8": read_float8}
+METHODS: Mapping[str, Callable[[Fields], Method]] = {
+    "fp8": read_float8,
+    "compressed-tensors": read_compressed_tensors,
+    "gptq": read_gptq,
+    "awq": read_awq,
+    "modelopt": read_modelopt,
+}
 """The reader of each ``quant_method``."""
+
+MODELOPT_CONFIG = "hf_quant_config.json"
 
 EMBEDDING = "embed_tokens.weight"
 
@@ -34,7 +46,8 @@ def read_method(directory: Path, top: Fields, config: Fields) -> Method | None:
             known = ", ".join(METHODS)
             raise fields.error("quant_method", f"is {name!r}; weights quantised by {known} can be built")
         return METHODS[name](fields)
-    return None
+    beside = directory / MODELOPT_CONFIG
+    return read_modelopt(read_fields(beside).section("quantization")) if beside.exists() else None
 
 
 def take_tensors(
