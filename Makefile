@@ -6,7 +6,7 @@ DEMO := build/demo
 TYPED := build/typed
 EXTRAS := build,cpu,test
 
-.PHONY: setup demo test check test-gpu bench clean
+.PHONY: setup libraries demo test check test-gpu bench clean
 
 setup: .venv/ready
 
@@ -19,6 +19,10 @@ setup: .venv/ready
 demo: setup
 	$(BIN)/dfc build examples/reference/target --draft examples/reference/dflash2 --output $(DEMO) --force
 	$(BIN)/dfc run $(DEMO) --spec dflash2 --max-new 96 --prompt "def fibonacci(n):"
+
+# Type stubs of the engine libraries, from their own bindings: tests/contracts checks every call with them.
+libraries: setup
+	$(BIN)/python -m tests.contracts.libraries
 
 # mypy sees the folders under the names they are installed as.
 check: setup

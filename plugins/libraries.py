@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    # No package: tests/contracts makes stubs of this name from each library's bindings and checks all calls with them.
+    from engine_library import Library
 
 
 class MissingLibraryError(Exception):
     """A library is not installed or cannot start; the message says which extra brings it."""
 
 
-def tensorrt_rtx() -> Any:
+def tensorrt_rtx() -> Library:
     """Return the module of TensorRT-RTX's bindings.
 
     Raises:
@@ -19,18 +23,18 @@ def tensorrt_rtx() -> Any:
     try:
         # The bindings find the libraries only after this has loaded them.
         importlib.import_module("tensorrt_rtx_libs")
-        return importlib.import_module("tensorrt_rtx_bindings")
+        return cast("Library", importlib.import_module("tensorrt_rtx_bindings"))
     except (ImportError, OSError) as error:
         raise MissingLibraryError(f"TensorRT-RTX is missing ({error}); install dfc with the extra 'rtx'") from error
 
 
-def tensorrt() -> Any:
+def tensorrt() -> Library:
     """Return the module of TensorRT's bindings.
 
     Raises:
         MissingLibraryError: it is not installed or cannot be loaded.
     """
     try:
-        return importlib.import_module("tensorrt")
+        return cast("Library", importlib.import_module("tensorrt"))
     except (ImportError, OSError) as error:
         raise MissingLibraryError(f"TensorRT is missing ({error}); install dfc with the extra 'tensorrt'") from error

@@ -69,7 +69,7 @@ def combination(tensors: Sequence[trtp.TensorDesc]) -> trtp.AutoTuneCombination:
 def implementation(kernel: CompiledKernel, launch: Launch[Any]) -> Implementation:
     """Return a compiled kernel and its launch in TensorRT's terms."""
     parameters = trtp.KernelLaunchParams(grid_x=launch.grid, block_x=launch.threads)
-    extra_arguments = trtp.SymIntExprs.from_tuple([trtp.SymInt32(argument) for argument in launch.extra_arguments])
+    extra_arguments = trtp.SymIntExprs.from_tuple(tuple(trtp.SymInt32(argument) for argument in launch.extra_arguments))
     return kernel.name, kernel.ptx, parameters, extra_arguments
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 from onnxscript import OpBuilder
@@ -16,6 +16,9 @@ from dfc.compiler.errors import BuildError
 from dfc.compiler.export.stage import DFC_DOMAIN, StageGraph
 from dfc.compiler.passes.lowering import Operator, Rule
 from dfc.plugins.libraries import MissingLibraryError, tensorrt
+
+if TYPE_CHECKING:
+    from engine_library import IBuilderConfig, Library
 
 
 def compile_stage(stage: StageGraph, request: EngineRequest, report: Report) -> Iterator[CompiledEngine]:
@@ -51,7 +54,7 @@ def plugin_rules() -> dict[Operator, Rule]:
     return {(DFC_DOMAIN, operator): to_plugin for operator, _ in PLUGIN_NAMES}
 
 
-def configure(library: Any, config: Any, options: EngineOptions) -> None:
+def configure(library: Library, config: IBuilderConfig, options: EngineOptions) -> None:
     """Make a row's logits independent of how many rows are verified with it: losslessness rests on that."""
     config.set_flag(library.BuilderFlag.DISTRIBUTIVE_INDEPENDENCE)
 
@@ -69,7 +72,7 @@ def _capability(options: EngineOptions) -> str:
         raise BuildError(f"--backend tensorrt needs a GPU to build for: {error}") from error
 
 
-def load_library() -> Any:
+def load_library() -> Library:
     try:
         return tensorrt()
     except MissingLibraryError as error:

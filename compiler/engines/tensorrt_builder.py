@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import onnx_ir as ir
 
@@ -11,12 +11,15 @@ from dfc.compiler.engines.backend import EngineOptions
 from dfc.compiler.engines.tensorrt_log import BuildLog
 from dfc.compiler.errors import BuildError
 
-Configure = Callable[[Any, Any, EngineOptions], None]
+if TYPE_CHECKING:
+    from engine_library import IBuilderConfig, Library
+
+Configure: TypeAlias = "Callable[[Library, IBuilderConfig, EngineOptions], None]"
 """Sets what one library alone knows: gets the bindings module, the builder's configuration and the options."""
 
 
 def build_engine(
-    library: Any, model: ir.Model, name: str, options: EngineOptions, configure: Configure, parser_flags: int = 0
+    library: Library, model: ir.Model, name: str, options: EngineOptions, configure: Configure, parser_flags: int = 0
 ) -> bytes:
     """Return the engine of a graph whose shapes are all static.
 

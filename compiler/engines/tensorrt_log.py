@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine_library import ILogger, Library
 
 
 class BuildLog:
@@ -12,22 +15,18 @@ class BuildLog:
         self.lines: list[str] = []
         self._errors: list[str] = []
 
-    def logger(self, library: Any) -> Any:
+    def logger(self, library: Library) -> ILogger:
         """Return a logger for `library` (a bindings module) that writes here."""
-        log = self
         error_level = library.ILogger.Severity.ERROR
 
-        class Logger(library.ILogger):  # type: ignore[misc]
-            def __init__(self) -> None:
-                library.ILogger.__init__(self)
+        def log(logger: ILogger, severity: ILogger.Severity, message: str) -> None:
+            self.lines.append(f"[{severity.name}] {message}")
+            # Without a GPU the library complains about the driver, and goes on.
+            if int(severity) <= int(error_level) and "cudaError 35" not in message:
+                self._errors.append(message)
 
-            def log(self, severity: Any, message: str) -> None:
-                log.lines.append(f"[{severity.name}] {message}")
-                # Without a GPU the library complains about the driver, and goes on.
-                if int(severity) <= int(error_level) and "cudaError 35" not in message:
-                    log._errors.append(message)
-
-        return Logger()
+        made: ILogger = type("Logger", (library.ILogger,), {"log": log})()
+        return made
 
     @property
     def last_error(self) -> str:

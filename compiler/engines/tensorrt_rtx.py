@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dfc.compiler.engines.backend import Backend, CompiledEngine, EngineOptions, EngineRequest, Report
 from dfc.compiler.engines.shapes import PROMPT_ROWS
@@ -15,6 +15,9 @@ from dfc.compiler.passes.lowering import Operator, Rule
 from dfc.compiler.passes.tensorrt.grouped_conv import lower_grouped_conv
 from dfc.plugins import bodies
 from dfc.plugins.libraries import MissingLibraryError, tensorrt_rtx
+
+if TYPE_CHECKING:
+    from engine_library import IBuilderConfig, Library
 
 
 def compile_stage(stage: StageGraph, request: EngineRequest, report: Report) -> Iterator[CompiledEngine]:
@@ -38,7 +41,7 @@ def body_rules() -> dict[Operator, Rule]:
     return {**bodies.rules(), (DFC_DOMAIN, "GroupedConv"): lower_grouped_conv}
 
 
-def configure(library: Any, config: Any, options: EngineOptions) -> None:
+def configure(library: Library, config: IBuilderConfig, options: EngineOptions) -> None:
     """Name the GPUs to build for; without any the engine fits every one the library knows."""
     if not options.compute_capabilities:
         return
@@ -52,7 +55,7 @@ def configure(library: Any, config: Any, options: EngineOptions) -> None:
         config.set_compute_capability(known[name], index)
 
 
-def load_library() -> Any:
+def load_library() -> Library:
     try:
         return tensorrt_rtx()
     except MissingLibraryError as error:

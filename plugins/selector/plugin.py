@@ -80,8 +80,7 @@ def register(capability: str) -> None:
         uniforms: trtp.TensorDesc,
         max_slots: int,
     ) -> tuple[trtp.TensorDesc, trtp.TensorDesc]:
-        q = candidate_logits.like()
-        q.dtype = trt.DataType.FLOAT
+        q = trtp.TensorDesc(candidate_logits.shape_expr, trt.DataType.FLOAT)
         return _tokens(candidate_ids), q
 
     def tune_sampled(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dfc.artifacts import Artifact
 from dfc.plugins.libraries import MissingLibraryError, tensorrt_rtx
@@ -14,6 +14,9 @@ from dfc.runtime.engines.kernel_cache import KernelCache
 from dfc.runtime.engines.tensorrt_engine import TensorRTEngine
 from dfc.runtime.engines.tensorrt_runtime import TensorRTRuntime
 from dfc.runtime.errors import RunError
+
+if TYPE_CHECKING:
+    from engine_library import ICudaEngine, IExecutionContext
 
 BACKEND = "tensorrt-rtx"
 
@@ -41,7 +44,7 @@ def open_runtime(device: CudaDevice) -> TensorRTRuntime:
         raise RunError(str(error)) from error
     kernels = KernelCache(cache_directory(BACKEND) / f"{library.__version__}-{device.capability}.bin")
 
-    def create_context(engine: Any) -> Any:
+    def create_context(engine: ICudaEngine) -> IExecutionContext:
         config = engine.create_runtime_config()
         config.set_execution_context_allocation_strategy(library.ExecutionContextAllocationStrategy.USER_MANAGED)
         kernels.attach(config)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from dfc.artifacts import Engine as EngineFile
 from dfc.runtime.engines.cuda import ITEM_SIZES, CudaDevice
 from dfc.runtime.errors import RunError
+
+if TYPE_CHECKING:
+    from engine_library import DataType, ICudaEngine, IExecutionContext, Library
 
 
 class Addresses(Protocol):
@@ -19,14 +22,14 @@ class Addresses(Protocol):
         """Return one weight's address."""
 
 
-CreateContext = Callable[[Any], Any]
+CreateContext: TypeAlias = "Callable[[ICudaEngine], IExecutionContext | None]"
 """Makes an execution context, without memory of its own, from an engine."""
 
 
 class TensorRTRuntime:
     """One library on one GPU. Engines run one after the other, so that they share their scratch memory."""
 
-    def __init__(self, backend: str, library: Any, device: CudaDevice, create_context: CreateContext) -> None:
+    def __init__(self, backend: str, library: Library, device: CudaDevice, create_context: CreateContext) -> None:
         self.backend = backend
         self.device = device
         self.library = library
@@ -67,7 +70,7 @@ class TensorRTRuntime:
             raise RunError(f"{self.backend} cannot make {path} ready to run on {self.device.name}")
         return LoadedEngine(self, engine, context)
 
-    def dtype(self, dtype: Any) -> str:
+    def dtype(self, dtype: DataType) -> str:
         """Return a type's name as the manifest spells it."""
         return self._dtypes[dtype]
 
@@ -81,7 +84,7 @@ class TensorRTRuntime:
 class LoadedEngine:
     """One engine with its execution context."""
 
-    def __init__(self, runtime: TensorRTRuntime, engine: Any, context: Any) -> None:
+    def __init__(self, runtime: TensorRTRuntime, engine: ICudaEngine, context: IExecutionContext) -> None:
         self._runtime = runtime
         self._engine = engine
         self.context = context
