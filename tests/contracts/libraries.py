@@ -31,9 +31,8 @@ RTX = (
 
 FULL = (
     "dfc.compiler.engines.tensorrt",
-    "dfc.plugins.grouped_conv.plugin",
-    "dfc.plugins.selector.plugin",
     "dfc.plugins.tensorrt_plugins",
+    *sorted(f"dfc.plugins.{plugin.parent.name}.plugin" for plugin in (ROOT / "plugins").glob("*/plugin.py")),
 )
 
 
