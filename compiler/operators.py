@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx
 import onnx_ir as ir
@@ -22,6 +22,9 @@ from dfc.compiler.export.origins import origins
 from dfc.compiler.export.stage import DFC_DOMAIN, OPSET
 from dfc.compiler.passes.lowering import Operator, Rule
 from dfc.plugins import bodies
+
+if TYPE_CHECKING:
+    from engine_library import Library
 
 Uses = dict[str, set[str]]
 """For each operator, names of stages or of other operators."""
@@ -66,7 +69,7 @@ def onnxruntime_use(plan: BuildPlan, session_graphs: Iterable[tuple[onnx.ModelPr
     return BackendUse("onnxruntime", became, parts)
 
 
-def tensorrt_rtx_use(plan: BuildPlan, library: Any) -> BackendUse:
+def tensorrt_rtx_use(plan: BuildPlan, library: Library) -> BackendUse:
     """Return TensorRT-RTX's part: `library` is its bindings module, whose parser reads every graph."""
     became: Uses = defaultdict(set)
     parts: Uses = defaultdict(set)
@@ -98,7 +101,7 @@ def count_lowered(became: Uses, graph: ir.Graph) -> None:
             became[_qualified(origin.domain, origin.operator)].add(operator_name(node))
 
 
-def network_layers(library: Any, model: ir.Model) -> Iterator[tuple[str, str]]:
+def network_layers(library: Library, model: ir.Model) -> Iterator[tuple[str, str]]:
     """Yield, for the nodes of a graph, the operator and the kind of a layer that the parser makes of it."""
     log = BuildLog()
     builder = library.Builder(log.logger(library))

@@ -12,7 +12,7 @@ from dfc.compiler.engines.tensorrt_log import BuildLog
 from dfc.compiler.errors import BuildError
 
 if TYPE_CHECKING:
-    from engine_library import IBuilderConfig, Library
+    from engine_library import Builder, IBuilderConfig, INetworkDefinition, Library
 
 Configure: TypeAlias = "Callable[[Library, IBuilderConfig, EngineOptions], None]"
 """Sets what one library alone knows: gets the bindings module, the builder's configuration and the options."""
@@ -46,12 +46,14 @@ def build_engine(
     return bytes(engine)
 
 
-def create_network(library: Any, builder: Any) -> Any:
+def create_network(library: Library, builder: Builder) -> INetworkDefinition:
     """Return an empty network whose types are those that the graph says."""
     return builder.create_network(1 << int(library.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
 
 
-def parse(library: Any, network: Any, model: ir.Model, name: str, log: BuildLog, parser_flags: int = 0) -> None:
+def parse(
+    library: Library, network: INetworkDefinition, model: ir.Model, name: str, log: BuildLog, parser_flags: int = 0
+) -> None:
     """Fill a network with a graph; `name` is the engine's in messages.
 
     Raises:

@@ -15,11 +15,11 @@ def register(capability: str) -> None:
     """Register the plugin, its kernel compiled for a compute capability such as `9.0`."""
 
     def describe(logits: trtp.TensorDesc, k: int, vocab_size: int) -> tuple[trtp.TensorDesc, trtp.TensorDesc]:
-        rows = (logits.shape_expr[0], logits.shape_expr[1])
+        shape = (logits.shape_expr[0], logits.shape_expr[1], trtp.ShapeExpr(k))
         values, ids = (
-            trtp.TensorDesc(trtp.ShapeExprs.from_tuple((*rows, trtp.ShapeExpr(k))), logits.dtype) for _ in (0, 1)
+            trtp.TensorDesc(trtp.ShapeExprs.from_tuple(shape), element)
+            for element in (logits.dtype, trt.DataType.INT64)
         )
-        ids.dtype = trt.DataType.INT64
         return values, ids
 
     def tune(logits: trtp.TensorDesc, outputs: tuple[trtp.TensorDesc]) -> list[trtp.AutoTuneCombination]:

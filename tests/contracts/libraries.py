@@ -25,6 +25,7 @@ SHARED = (
 
 RTX = (
     "dfc.compiler.engines.tensorrt_rtx",
+    "dfc.compiler.operators",
     "dfc.runtime.engines.kernel_cache",
     "dfc.runtime.engines.tensorrt_rtx",
 )

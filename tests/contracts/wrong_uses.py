@@ -8,6 +8,7 @@ BUILDER = "compiler/engines/tensorrt_builder.py"
 LOG = "compiler/engines/tensorrt_log.py"
 RUNTIME = "runtime/engines/tensorrt_runtime.py"
 RTX_BUILDER = "compiler/engines/tensorrt_rtx.py"
+OPERATORS = "compiler/operators.py"
 RTX_RUNTIME = "runtime/engines/tensorrt_rtx.py"
 KERNEL_CACHE = "runtime/engines/kernel_cache.py"
 FULL_BUILDER = "compiler/engines/tensorrt.py"
@@ -31,7 +32,12 @@ WRONG_USES = (
     WrongUse("one argument too many", BUILDER, "library.Builder(logger)", "library.Builder(logger, 1)"),
     WrongUse("absent method", BUILDER, "builder.create_network(", "builder.create_network_v2("),
     WrongUse("misspelt creation flag", BUILDER, "CreationFlag.STRONGLY_TYPED", "CreationFlag.STRONG"),
-    WrongUse("arguments in the wrong order", BUILDER, "OnnxParser(network, logger)", "OnnxParser(logger, network)"),
+    WrongUse(
+        "arguments in the wrong order",
+        BUILDER,
+        "OnnxParser(network, log.logger(library))",
+        "OnnxParser(log.logger(library), network)",
+    ),
     WrongUse("one argument too few", BUILDER, "parser.get_error(0)", "parser.get_error()"),
     WrongUse("absent method of an error", BUILDER, "error.node_name()", "error.name()"),
     WrongUse("flag of another enum", BUILDER, "library.MemoryPoolType.WORKSPACE", "library.BuilderFlag.TF32"),
@@ -46,6 +52,7 @@ WRONG_USES = (
     WrongUse("index for a name", RUNTIME, "get_tensor_shape(name)", "get_tensor_shape(0)"),
     WrongUse("method of an older version", RUNTIME, "execute_async_v3(", "execute_async_v2("),
     WrongUse("address without a name", RUNTIME, "set_tensor_address(name, address)", "set_tensor_address(address)"),
+    WrongUse("absent property of a layer", OPERATORS, "layer.metadata", "layer.origin"),
     WrongUse("absent property of TensorRT-RTX", RTX_BUILDER, "config.num_compute_capabilities", "config.capabilities"),
     WrongUse("capability without its place", RTX_BUILDER, "(known[name], index)", "(known[name])"),
     WrongUse("absent strategy", RTX_RUNTIME, "Strategy.USER_MANAGED", "Strategy.USER"),
