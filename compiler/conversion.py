@@ -68,7 +68,7 @@ def plan_conversion(spec: TargetSpec) -> tuple[TargetSpec, Conversion | None]:
 
     Of a file of which something is converted the artifact keeps nothing: what else is needed of it is copied.
     """
-    computed = [part for part in _parts(spec) if isinstance(part, ComputedTensor)]
+    computed = [*spec.computed.values(), *(part for part in _parts(spec) if isinstance(part, ComputedTensor))]
     if not computed:
         return spec, None
     left = {file for part in computed for file in part.sources}
@@ -90,8 +90,9 @@ def plan_conversion(spec: TargetSpec) -> tuple[TargetSpec, Conversion | None]:
         return places[part.name] if moved else part
 
     plain = {name: places[name] if location.file in left else location for name, location in spec.tensors.items()}
+    plain |= {name: places[name] for name in spec.computed}
     quantised = {name: weight.with_parts(place) for name, weight in spec.quantised.items()}
-    return replace(spec, tensors=plain, quantised=quantised), Conversion(header, tuple(tensors))
+    return replace(spec, tensors=plain, quantised=quantised, computed={}), Conversion(header, tuple(tensors))
 
 
 def checkpoint_files(spec: TargetSpec) -> list[Path]:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from dfc.compiler.checkpoint.spec import AttentionSpec, GatedDeltaNetSpec, LayerType
+from dfc.compiler.checkpoint.spec import (
+    AttentionSpec,
+    DenseSpec,
+    FeedForwardSpec,
+    GatedDeltaNetSpec,
+    LayerType,
+    MixtureSpec,
+)
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -11,7 +18,7 @@ def target_shapes(
     *,
     prefix: str,
     hidden_size: int,
-    intermediate_size: int,
+    feed_forward: FeedForwardSpec,
     vocab_size: int,
     layer_types: tuple[LayerType, ...],
     attention: AttentionSpec,
@@ -27,7 +34,7 @@ def target_shapes(
         shapes["lm_head.weight"] = (vocab_size, hidden_size)
     for index, layer_type in enumerate(layer_types):
         layer = f"{prefix}layers.{index}"
-        shapes |= _norms_and_mlp(layer, hidden_size, intermediate_size)
+        shapes |= _norms_and_feed_forward(layer, hidden_size, feed_forward)
         if layer_type == "full_attention":
             shapes |= _gated_attention(f"{layer}.self_attn", hidden_size, attention)
         else:
@@ -35,13 +42,13 @@ def target_shapes(
     return shapes
 
 
-def mtp_shapes(*, num_layers: int, hidden_size: int, intermediate_size: int, attention: AttentionSpec) -> Shapes:
+def mtp_shapes(*, num_layers: int, hidden_size: int, feed_forward: FeedForwardSpec, attention: AttentionSpec) -> Shapes:
     """Return what the MTP head needs besides the target's embedding and head."""
     shapes: Shapes = {"mtp.fc.weight": (hidden_size, 2 * hidden_size)}
     for norm in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"):
         shapes[f"mtp.{norm}.weight"] = (hidden_size,)
     for index in range(num_layers):
-        shapes |= _norms_and_mlp(f"mtp.layers.{index}", hidden_size, intermediate_size)
+        shapes |= _norms_and_feed_forward(f"mtp.layers.{index}", hidden_size, feed_forward)
         shapes |= _gated_attention(f"mtp.layers.{index}.self_attn", hidden_size, attention)
     return shapes
 
@@ -71,7 +78,7 @@ def block_drafter_shapes(
     }
     for index in range(num_layers):
         layer = f"{prefix}layers.{index}"
-        shapes |= _norms_and_mlp(layer, hidden_size, intermediate_size)
+        shapes |= _norms_and_feed_forward(layer, hidden_size, DenseSpec(intermediate_size))
         for name, shape in projections.items():
             shapes[f"{layer}.self_attn.{name}.weight"] = shape
             if attention_bias:
@@ -108,13 +115,30 @@ def dflash2_shapes(
     return shapes
 
 
-def _norms_and_mlp(layer: str, hidden_size: int, intermediate_size: int) -> Shapes:
+def _norms_and_feed_forward(layer: str, hidden_size: int, feed_forward: FeedForwardSpec) -> Shapes:
+    norms = ("input_layernorm", "post_attention_layernorm")
+    shapes: Shapes = {f"{layer}.{norm}.weight": (hidden_size,) for norm in norms}
+    if isinstance(feed_forward, DenseSpec):
+        return shapes | _mlp(f"{layer}.mlp", hidden_size, feed_forward.intermediate_size)
+    return shapes | _mixture(f"{layer}.mlp", hidden_size, feed_forward)
+
+
+def _mlp(prefix: str, hidden_size: int, intermediate_size: int) -> Shapes:
     return {
-        f"{layer}.input_layernorm.weight": (hidden_size,),
-        f"{layer}.post_attention_layernorm.weight": (hidden_size,),
-        f"{layer}.mlp.gate_proj.weight": (intermediate_size, hidden_size),
-        f"{layer}.mlp.up_proj.weight": (intermediate_size, hidden_size),
-        f"{layer}.mlp.down_proj.weight": (hidden_size, intermediate_size),
+        f"{prefix}.gate_proj.weight": (intermediate_size, hidden_size),
+        f"{prefix}.up_proj.weight": (intermediate_size, hidden_size),
+        f"{prefix}.down_proj.weight": (hidden_size, intermediate_size),
+    }
+
+
+def _mixture(prefix: str, hidden_size: int, mixture: MixtureSpec) -> Shapes:
+    experts, width = mixture.num_experts, mixture.intermediate_size
+    return {
+        f"{prefix}.gate.weight": (experts, hidden_size),
+        f"{prefix}.experts.gate_up_proj": (experts, 2 * width, hidden_size),
+        f"{prefix}.experts.down_proj": (experts, hidden_size, width),
+        f"{prefix}.shared_expert_gate.weight": (1, hidden_size),
+        **_mlp(f"{prefix}.shared_expert", hidden_size, mixture.shared_intermediate_size),
     }
 
 

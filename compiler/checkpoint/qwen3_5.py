@@ -1,4 +1,4 @@
-"""Qwen3.5-class dense text targets, alone or inside the vision wrapper (semantics D and E)."""
+"""Qwen3.5-class text targets, dense or mixtures of experts, alone or inside the vision wrapper (semantics D and E)."""
 
 from __future__ import annotations
 
@@ -6,20 +6,26 @@ from pathlib import Path
 from typing import cast, get_args
 
 from dfc.compiler.checkpoint.common import MAX_LAYERS, read_attention, read_rope, real_vocabulary, tokenizer_end_ids
+from dfc.compiler.checkpoint.errors import CheckpointError
 from dfc.compiler.checkpoint.expected import Shapes, mtp_shapes, target_shapes
 from dfc.compiler.checkpoint.fields import Fields, read_fields
+from dfc.compiler.checkpoint.mixture import fuse_experts, read_mixture
 from dfc.compiler.checkpoint.quantisation.read import read_method, take_tensors
 from dfc.compiler.checkpoint.safetensors_index import TensorIndex, read_index
 from dfc.compiler.checkpoint.spec import (
     AttentionSpec,
+    DenseSpec,
+    FeedForwardSpec,
     GatedDeltaNetSpec,
     LayerType,
+    MixtureSpec,
     MTPSpec,
     TargetSpec,
 )
 
-TEXT_ONLY = "Qwen3_5ForCausalLM"
-WITH_VISION = "Qwen3_5ForConditionalGeneration"
+DENSE = ("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration")
+MIXTURE = ("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration")
+"""Names of the architecture alone and inside the vision wrapper."""
 
 DEFAULT_HEAD_DIM = 256
 
@@ -32,13 +38,16 @@ def load_target(directory: Path) -> TargetSpec:
     """
     top = read_fields(directory / "config.json")
     architecture = _architecture(top)
-    config = top.section("text_config") if architecture == WITH_VISION else top
+    with_vision = architecture in (DENSE[1], MIXTURE[1])
+    config = top.section("text_config") if with_vision else top
     _check_supported(config)
     index = read_index(directory)
     method = read_method(directory, top, config)
-    prefix = "model.language_model." if architecture == WITH_VISION else "model."
+    prefix = "model.language_model." if with_vision else "model."
     hidden_size, vocab_size = config.integer("hidden_size"), config.integer("vocab_size")
-    intermediate_size = config.integer("intermediate_size")
+    feed_forward = _feed_forward(config, architecture)
+    if method is not None and isinstance(feed_forward, MixtureSpec):
+        raise CheckpointError(f"{directory} is quantised; a mixture of experts can be built from plain weights only")
     layer_types = _layer_types(config)
     attention = read_attention(config, default_head_dim=DEFAULT_HEAD_DIM)
     gated_delta_net = _gated_delta_net(config)
@@ -49,15 +58,16 @@ def load_target(directory: Path) -> TargetSpec:
     shapes = target_shapes(
         prefix=prefix,
         hidden_size=hidden_size,
-        intermediate_size=intermediate_size,
+        feed_forward=feed_forward,
         vocab_size=vocab_size,
         layer_types=layer_types,
         attention=attention,
         gated_delta_net=gated_delta_net,
         separate_head=not tied,
     )
-    mtp, head_shapes = _mtp(config, index, hidden_size, intermediate_size, attention)
-    tensors, quantised = take_tensors(index, method, shapes | head_shapes)
+    mtp, head_shapes = _mtp(config, index, hidden_size, feed_forward, attention)
+    stored_shapes, computed = fuse_experts(index, shapes | head_shapes)
+    tensors, quantised = take_tensors(index, method, stored_shapes)
     storage_type = tensors[f"{prefix}embed_tokens.weight"].dtype
     return TargetSpec(
         family="qwen3_5",
@@ -66,7 +76,7 @@ def load_target(directory: Path) -> TargetSpec:
         prefix=prefix,
         head=f"{prefix}embed_tokens.weight" if tied else "lm_head.weight",
         hidden_size=hidden_size,
-        intermediate_size=intermediate_size,
+        feed_forward=feed_forward,
         vocab_size=vocab_size,
         candidate_vocab_size=real_vocabulary(directory, vocab_size),
         layer_types=layer_types,
@@ -80,20 +90,24 @@ def load_target(directory: Path) -> TargetSpec:
         mtp=mtp,
         tensors=tensors,
         quantised=quantised,
+        computed=computed,
     )
 
 
 def _architecture(top: Fields) -> str:
-    if top.text("model_type", "").startswith("qwen3_5_moe"):
-        raise top.error(
-            "model_type", f"is {top.text('model_type')!r}; targets with mixtures of experts cannot be built"
-        )
     architectures = top.texts("architectures", ())
-    for architecture in (TEXT_ONLY, WITH_VISION):
+    for architecture in (*DENSE, *MIXTURE):
         if architecture in architectures:
+            model_type = top.text("model_type", "")
+            if model_type.startswith("qwen3_5_moe") and architecture not in MIXTURE:
+                raise top.error("model_type", f"is {model_type!r}, but architectures names {architecture}")
             return architecture
     named = ", ".join(architectures) or "nothing"
-    raise top.error("architectures", f"names {named}; targets of {TEXT_ONLY} and {WITH_VISION} can be built")
+    raise top.error("architectures", f"names {named}; targets of {', '.join((*DENSE, *MIXTURE))} can be built")
+
+
+def _feed_forward(config: Fields, architecture: str) -> FeedForwardSpec:
+    return read_mixture(config) if architecture in MIXTURE else DenseSpec(config.integer("intermediate_size"))
 
 
 def _check_supported(config: Fields) -> None:
@@ -135,7 +149,7 @@ def _gated_delta_net(config: Fields) -> GatedDeltaNetSpec:
 
 
 def _mtp(
-    config: Fields, index: TensorIndex, hidden_size: int, intermediate_size: int, attention: AttentionSpec
+    config: Fields, index: TensorIndex, hidden_size: int, feed_forward: FeedForwardSpec, attention: AttentionSpec
 ) -> tuple[MTPSpec | None, Shapes]:
     """Return the head when the config declares it and any of its tensors is there: some exports leave it out."""
     layers = config.integer("mtp_num_hidden_layers", 0, least=0)
@@ -143,9 +157,7 @@ def _mtp(
         return None, {}
     if layers > 1:
         raise config.error("mtp_num_hidden_layers", f"is {layers}; a head of one layer can be built")
-    shapes = mtp_shapes(
-        num_layers=layers, hidden_size=hidden_size, intermediate_size=intermediate_size, attention=attention
-    )
+    shapes = mtp_shapes(num_layers=layers, hidden_size=hidden_size, feed_forward=feed_forward, attention=attention)
     return MTPSpec(layers), shapes
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from dfc.compiler.checkpoint.quantisation.weight import QuantisedWeight
+    from dfc.compiler.checkpoint.quantisation.weight import ComputedTensor, QuantisedWeight
 
 LayerType = Literal["linear_attention", "full_attention"]
 StorageType = Literal["float32", "bfloat16", "float16", "float8_e4m3fn", "uint8", "int32"]
@@ -67,6 +67,31 @@ class GatedDeltaNetSpec:
 
 
 @dataclass(frozen=True)
+class DenseSpec:
+    """A gated feed-forward layer: ``down(silu(gate(x)) * up(x))``."""
+
+    intermediate_size: int
+
+
+@dataclass(frozen=True)
+class MixtureSpec:
+    """A mixture of experts: the ``experts_per_token`` likeliest of ``num_experts``, and a shared expert behind a gate.
+
+    The sizes are those of one expert and of the shared one. Fused tensors: ``experts.gate_up_proj``
+    [num_experts, 2 * intermediate_size, hidden], gate rows first, and ``experts.down_proj``
+    [num_experts, hidden, intermediate_size].
+    """
+
+    num_experts: int
+    experts_per_token: int
+    intermediate_size: int
+    shared_intermediate_size: int
+
+
+FeedForwardSpec = DenseSpec | MixtureSpec
+
+
+@dataclass(frozen=True)
 class MTPSpec:
     """Multi-token prediction head inside the target's checkpoint (``mtp.*``); every layer is full attention."""
 
@@ -75,12 +100,12 @@ class MTPSpec:
 
 @dataclass(frozen=True)
 class TargetSpec:
-    """A Qwen3.5-class dense text target.
+    """A Qwen3.5-class text target; every layer's feed-forward is of the same kind.
 
     ``prefix`` is what stands before ``embed_tokens.weight`` in tensor names (``model.`` or ``model.language_model.``);
     ``head`` names the tensor the logits come from (the embedding when tied). ``candidate_vocab_size`` is the number of
-    leading vocabulary rows that are real tokens; rows past it are padding. A weight stands either in ``tensors`` or,
-    quantised, in ``quantised``.
+    leading vocabulary rows that are real tokens; rows past it are padding. A weight stands in ``tensors``, quantised in
+    ``quantised``, or in ``computed`` when the build has to write it.
     """
 
     family: Literal["qwen3_5"]
@@ -89,7 +114,7 @@ class TargetSpec:
     prefix: str
     head: str
     hidden_size: int
-    intermediate_size: int
+    feed_forward: FeedForwardSpec
     vocab_size: int
     candidate_vocab_size: int
     layer_types: tuple[LayerType, ...]
@@ -103,6 +128,7 @@ class TargetSpec:
     mtp: MTPSpec | None
     tensors: dict[str, TensorLocation]
     quantised: dict[str, QuantisedWeight] = field(default_factory=dict)
+    computed: dict[str, ComputedTensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from dfc.compiler.passes.onnxruntime.causal_convolution import (
 )
 from dfc.compiler.passes.onnxruntime.commit_states import commit_states
 from dfc.compiler.passes.onnxruntime.dequantised import DEQUANTISED, lower_dequantised
+from dfc.compiler.passes.onnxruntime.experts import lower_experts
 from dfc.compiler.passes.onnxruntime.gated_delta_net import lower_gated_delta_net
 from dfc.compiler.passes.onnxruntime.gated_rms_norm import (
     lower_gated_rms_norm,
@@ -35,6 +36,7 @@ from dfc.plugins import bodies
 RULES: dict[Operator, Rule] = {
     (DFC_DOMAIN, "Linear"): lower_linear,
     DEQUANTISED: lower_dequantised,
+    (DFC_DOMAIN, "Experts"): lower_experts,
     (DFC_DOMAIN, "CachedAttention"): lower_cached_attention,
     (DFC_DOMAIN, "BlockAttention"): lower_block_attention,
     (DFC_DOMAIN, "CausalConvolution"): lower_causal_convolution,

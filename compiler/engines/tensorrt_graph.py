@@ -15,6 +15,7 @@ from dfc.compiler.passes.tensorrt.add_counts import lower_add_counts
 from dfc.compiler.passes.tensorrt.block_attention import block_attention_rule
 from dfc.compiler.passes.tensorrt.cached_attention import cached_attention_rule
 from dfc.compiler.passes.tensorrt.causal_convolution import causal_convolution_rule
+from dfc.compiler.passes.tensorrt.experts import experts_rule
 from dfc.compiler.passes.tensorrt.gated_delta_net import gated_delta_net_rule
 from dfc.compiler.passes.tensorrt.gated_rms_norm import lower_gated_rms_norm, lower_swish
 from dfc.compiler.passes.tensorrt.keep_heaviest import lower_keep_heaviest
@@ -46,6 +47,7 @@ def rules(shape: EngineShape) -> dict[Operator, Rule]:
     """Return what replaces each operator, for an engine's shape."""
     found: dict[Operator, Rule] = {
         (DFC_DOMAIN, "Linear"): lower_linear,
+        (DFC_DOMAIN, "Experts"): experts_rule(shape),
         (DFC_DOMAIN, "QueryAndGate"): lower_query_and_gate,
         (DFC_DOMAIN, "UsedRows"): used_rows_rule(shape),
         (DFC_DOMAIN, "CachedAttention"): cached_attention_rule(shape),

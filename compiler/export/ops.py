@@ -58,6 +58,24 @@ def dequantised_rows(op: OpBuilder, table: ir.Value, ids: ir.Value) -> ir.Value:
     return _typed(found, FLOAT)
 
 
+def experts(
+    op: OpBuilder,
+    x: ir.Value,
+    router_logits: ir.Value,
+    gate_up: ir.Value,
+    down: ir.Value,
+    *,
+    experts_per_token: int,
+) -> ir.Value:
+    """Return the weighted sum of the experts with the largest logits, for each row of x [N, T, H].
+
+    router_logits [N, T, E]; gate_up [E, 2 * I, H], gate rows first; down [E, H, I]. An expert gives
+    ``down @ (silu(gate @ x) * (up @ x))``; its weight is its softmax over the chosen experts' logits.
+    """
+    inputs = (x, router_logits, gate_up, down)
+    return _typed(op.Experts(*inputs, experts_per_token=experts_per_token, _domain=DFC_DOMAIN), FLOAT)
+
+
 def query_and_gate(
     op: OpBuilder, x: ir.Value, weight: ir.Value, *, num_heads: int, head_dim: int
 ) -> tuple[ir.Value, ir.Value]:

@@ -1,4 +1,4 @@
-"""Qwen3.5-class dense models: Gated DeltaNet layers with full attention in between (semantics E)."""
+"""Qwen3.5-class models, dense or mixtures: Gated DeltaNet layers with full attention in between (semantics E)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dfc.compiler.export import ops
 from dfc.compiler.export.stage import StageBuilder
 from dfc.compiler.export.weights import Weights
 from dfc.compiler.models.caches import Caches, cache_inputs, cache_shape
+from dfc.compiler.models.feed_forward import feed_forward
 from dfc.compiler.models.layers import (
     FLOAT,
     embed,
-    gated_mlp,
     head_norm,
     one_plus,
     rms_norm,
@@ -73,7 +73,7 @@ def attention_layer(
     """A decoder layer with full attention."""
     normed = one_plus_norm(op, hidden, weights, f"{prefix}.input_layernorm.weight", spec.rms_norm_eps)
     mixed, caches = _gated_attention(op, weights, spec, normed, f"{prefix}.self_attn", caches, placement)
-    return _add_mlp(op, weights, spec, op.Add(hidden, mixed), prefix), caches
+    return _add_feed_forward(op, weights, spec, op.Add(hidden, mixed), prefix), caches
 
 
 def _delta_net_layer(
@@ -82,12 +82,12 @@ def _delta_net_layer(
     op = stage.op
     normed = one_plus_norm(op, hidden, weights, f"{prefix}.input_layernorm.weight", spec.rms_norm_eps)
     mixed, updates = _gated_delta_net(stage, weights, spec, normed, f"{prefix}.linear_attn", state_prefix)
-    return _add_mlp(op, weights, spec, op.Add(hidden, mixed), prefix), updates
+    return _add_feed_forward(op, weights, spec, op.Add(hidden, mixed), prefix), updates
 
 
-def _add_mlp(op: OpBuilder, weights: Weights, spec: TargetSpec, hidden: ir.Value, prefix: str) -> ir.Value:
+def _add_feed_forward(op: OpBuilder, weights: Weights, spec: TargetSpec, hidden: ir.Value, prefix: str) -> ir.Value:
     normed = one_plus_norm(op, hidden, weights, f"{prefix}.post_attention_layernorm.weight", spec.rms_norm_eps)
-    return op.Add(hidden, gated_mlp(op, normed, weights, f"{prefix}.mlp"))
+    return op.Add(hidden, feed_forward(op, normed, weights, spec.feed_forward, f"{prefix}.mlp"))
 
 
 def _gated_attention(

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from dfc.compiler.checkpoint import CheckpointError, load_target
-from dfc.compiler.checkpoint.spec import AttentionSpec, GatedDeltaNetSpec, MTPSpec, RopeSpec
-from tests.checkpoint.small import small_target, tokenizer, wrapped_target
+from dfc.compiler.checkpoint.spec import AttentionSpec, DenseSpec, GatedDeltaNetSpec, MixtureSpec, MTPSpec, RopeSpec
+from tests.checkpoint.small import Small, small_target, tokenizer, wrapped_target
 
 DROPPED = object()
 
@@ -24,7 +24,7 @@ def test_a_plain_target(tmp_path: Path) -> None:
     assert spec.directory == tmp_path
     assert spec.architecture == "Qwen3_5ForCausalLM"
     assert (spec.prefix, spec.head) == ("model.", "lm_head.weight")
-    assert (spec.hidden_size, spec.intermediate_size, spec.vocab_size) == (8, 12, 32)
+    assert (spec.hidden_size, spec.feed_forward, spec.vocab_size) == (8, DenseSpec(12), 32)
     assert spec.layer_types == ("linear_attention",) * 3 + ("full_attention",)
     assert spec.attention == AttentionSpec(num_heads=4, num_kv_heads=2, head_dim=16)
     assert spec.rope == RopeSpec(theta=5e5, rotary_dim=8)
@@ -265,8 +265,8 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"architectures": ["LlamaForCausalLM"]}, "architectures", "names LlamaForCausalLM; targets of"),
     ({"architectures": []}, "architectures", "names nothing"),
     ({"architectures": "Qwen3_5ForCausalLM"}, "architectures", "where a list of strings is wanted"),
-    ({"model_type": "qwen3_5_moe_text"}, "model_type", "mixtures of experts cannot be built"),
-    ({"model_type": "qwen3_5_moe", "architectures": ["Qwen3_5MoeForCausalLM"]}, "model_type", "mixtures of experts"),
+    ({"model_type": "qwen3_5_moe_text"}, "model_type", "but architectures names Qwen3_5ForCausalLM"),
+    ({"architectures": ["Qwen3_5MoeForCausalLM"]}, "num_experts", "has no field num_experts"),
     ({"quantization_config": {"quant_method": "quip"}}, "quantization_config", "is 'quip'; weights quantised by fp8"),
     ({"hidden_act": "gelu"}, "hidden_act", "is 'gelu'; only 'silu' is supported"),
     ({"attention_bias": True}, "attention_bias", "is true; only false is supported"),
@@ -379,4 +379,70 @@ def test_head_size_defaults_as_in_transformers(tmp_path: Path) -> None:
     with pytest.raises(
         CheckpointError, match=r"q_proj.weight has shape \[128, 8\] where the config asks for \[2048, 8\]"
     ):
+        load_target(small.write(tmp_path))
+
+
+def small_mixture(*, fused: bool) -> Small:
+    small = small_target()
+    small.config |= {"architectures": ["Qwen3_5MoeForCausalLM"], "model_type": "qwen3_5_moe_text"}
+    small.config |= {"num_experts": 3, "num_experts_per_tok": 2}
+    small.config |= {"moe_intermediate_size": 5, "shared_expert_intermediate_size": 12}
+    del small.config["intermediate_size"]
+    for layer in [f"model.layers.{index}" for index in range(4)] + ["mtp.layers.0"]:
+        for part in ("gate", "up", "down"):
+            tensor = small.tensors.pop(f"{layer}.mlp.{part}_proj.weight")
+            small.tensors[f"{layer}.mlp.shared_expert.{part}_proj.weight"] = tensor
+        small.tensors[f"{layer}.mlp.gate.weight"] = ("BF16", (3, 8))
+        small.tensors[f"{layer}.mlp.shared_expert_gate.weight"] = ("BF16", (1, 8))
+        if fused:
+            small.tensors[f"{layer}.mlp.experts.gate_up_proj"] = ("BF16", (3, 10, 8))
+            small.tensors[f"{layer}.mlp.experts.down_proj"] = ("BF16", (3, 8, 5))
+        for expert in () if fused else range(3):
+            name = f"{layer}.mlp.experts.{expert}"
+            small.tensors |= {f"{name}.{part}_proj.weight": ("BF16", (5, 8)) for part in ("gate", "up")}
+            small.tensors[f"{name}.down_proj.weight"] = ("BF16", (8, 5))
+    return small
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_mixture(tmp_path: Path, fused: bool) -> None:
+    small = small_mixture(fused=fused)
+    spec = load_target(small.write(tmp_path))
+    assert spec.feed_forward == MixtureSpec(3, 2, 5, 12)
+    held = spec.tensors if fused else spec.computed
+    for layer in ("model.layers.0", "model.layers.3", "mtp.layers.0"):
+        assert held[f"{layer}.mlp.experts.gate_up_proj"].shape == (3, 10, 8)
+        assert held[f"{layer}.mlp.experts.down_proj"].shape == (3, 8, 5)
+    assert bool(spec.computed) is not fused
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_experts_per_tok": 4}, "num_experts_per_tok is 4, more than num_experts 3"),
+        ({"norm_topk_prob": False}, "norm_topk_prob is false; only true is supported"),
+        ({"mlp_only_layers": [1]}, "mlp_only_layers names layers without experts"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "a mixture of experts can be built from plain weights only"),
+    ],
+)
+def test_mixtures_that_cannot_be_built(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    small = small_mixture(fused=True)
+    small.config |= change
+    with pytest.raises(CheckpointError, match=message):
+        load_target(small.write(tmp_path))
+
+
+@pytest.mark.parametrize("expert", [0, 2])
+def test_a_missing_expert_is_named(tmp_path: Path, expert: int) -> None:
+    small = small_mixture(fused=False)
+    name = f"model.layers.1.mlp.experts.{expert}.gate_proj.weight"
+    del small.tensors[name]
+    with pytest.raises(CheckpointError, match=name):
+        load_target(small.write(tmp_path))
+
+
+def test_experts_of_two_types_are_refused(tmp_path: Path) -> None:
+    small = small_mixture(fused=False)
+    small.retype("model.layers.1.mlp.experts.1.gate_proj.weight", "F32")
+    with pytest.raises(CheckpointError, match="are stored as bfloat16 and float32"):
         load_target(small.write(tmp_path))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tests.oracle.mixture import mixture
 from tests.oracle.ops import attend, rms_norm, rotate, split_heads, swiglu
 from tests.oracle.target import Target
 
@@ -90,8 +91,12 @@ class MTP:
         normed = self.norm(f"{name}.input_layernorm", stem)
         stem = stem + self._attention(f"{name}.self_attn", normed, positions, cache.keys[layer], cache.values[layer])
         normed = self.norm(f"{name}.post_attention_layernorm", stem)
-        gate, up, down = (self.weight(f"{name}.mlp.{part}_proj") for part in ("gate", "up", "down"))
-        return cache, self.norm("norm", stem + swiglu(normed, gate, up, down))
+        return cache, self.norm("norm", stem + self._feed_forward(f"{name}.mlp", normed))
+
+    def _feed_forward(self, name: str, x: Tensor) -> Tensor:
+        if self.target.experts_per_token:
+            return mixture(self.target.tensors, f"mtp.{name}", x, self.target.experts_per_token)
+        return swiglu(x, *(self.weight(f"{name}.{part}_proj") for part in ("gate", "up", "down")))
 
     def _append(self, cache: MTPCache, stem: Tensor, positions: Tensor) -> MTPCache:
         keys, values = [], []

@@ -13,7 +13,19 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 
-ARCHITECTURES = {False: "Qwen3_5ForCausalLM", True: "Qwen3_5ForConditionalGeneration"}
+ARCHITECTURES = {False: "ForCausalLM", True: "ForConditionalGeneration"}
+
+
+@dataclass(frozen=True)
+class Experts:
+    """A mixture in place of every dense feed-forward; stored fused, or one tensor each."""
+
+    count: int = 8
+    chosen: int = 3
+    width: int = 40
+    shared_width: int = 56
+    fused: bool = True
+    mtp_fused: bool = True
 
 
 @dataclass(frozen=True)
@@ -39,6 +51,7 @@ class TargetGeometry:
     shards: int = 2
     dtype: torch.dtype = torch.bfloat16
     layer_types_listed: bool = True
+    experts: Experts | None = None
     seed: int = 0
 
 
@@ -72,11 +85,12 @@ def write_target(directory: Path, geometry: TargetGeometry) -> Path:
     """Write a target checkpoint with a byte-level tokenizer."""
     directory.mkdir(parents=True)
     text_config = _text_config(geometry)
-    architecture = ARCHITECTURES[geometry.with_vision]
+    family = "Qwen3_5" if geometry.experts is None else "Qwen3_5Moe"
+    architecture = family + ARCHITECTURES[geometry.with_vision]
     if geometry.with_vision:
         config = {
             "architectures": [architecture],
-            "model_type": "qwen3_5",
+            "model_type": "qwen3_5" if geometry.experts is None else "qwen3_5_moe",
             "text_config": text_config,
             "vision_config": {"model_type": "qwen3_5"},
             "tie_word_embeddings": geometry.tied,
@@ -169,9 +183,8 @@ def _text_config(geometry: TargetGeometry) -> dict[str, Any]:
         "mrope_interleaved": True,
     }
     return {
-        "model_type": "qwen3_5_text",
         "hidden_size": geometry.hidden_size,
-        "intermediate_size": geometry.intermediate_size,
+        **_feed_forward_config(geometry),
         "vocab_size": geometry.vocab_size,
         "num_hidden_layers": len(geometry.layers),
         "num_attention_heads": geometry.num_heads,
@@ -189,6 +202,18 @@ def _text_config(geometry: TargetGeometry) -> dict[str, Any]:
         "tie_word_embeddings": geometry.tied,
         "mtp_num_hidden_layers": int(geometry.mtp),
         **(listed if geometry.layer_types_listed else {"full_attention_interval": geometry.layers.index("a") + 1}),
+    }
+
+
+def _feed_forward_config(geometry: TargetGeometry) -> dict[str, Any]:
+    if geometry.experts is None:
+        return {"model_type": "qwen3_5_text", "intermediate_size": geometry.intermediate_size}
+    return {
+        "model_type": "qwen3_5_moe_text",
+        "num_experts": geometry.experts.count,
+        "num_experts_per_tok": geometry.experts.chosen,
+        "moe_intermediate_size": geometry.experts.width,
+        "shared_expert_intermediate_size": geometry.experts.shared_width,
     }
 
 
@@ -229,7 +254,7 @@ def _target_tensors(geometry: TargetGeometry) -> dict[str, Tensor]:
         tensors["lm_head.weight"] = draw.linear(geometry.vocab_size, hidden, gain=3.0)
     for index, kind in enumerate(geometry.layers):
         layer = f"{prefix}layers.{index}"
-        tensors |= _mlp_and_norms(draw, layer, hidden, geometry.intermediate_size, norm_mean=0.0)
+        tensors |= _feed_forward_and_norms(draw, layer, geometry)
         if kind == "a":
             tensors |= _attention(draw, f"{layer}.self_attn", geometry)
         else:
@@ -238,8 +263,29 @@ def _target_tensors(geometry: TargetGeometry) -> dict[str, Tensor]:
         tensors["mtp.fc.weight"] = draw.linear(hidden, 2 * hidden)
         for norm in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"):
             tensors[f"mtp.{norm}.weight"] = draw.normal(hidden, scale=0.2)
-        tensors |= _mlp_and_norms(draw, "mtp.layers.0", hidden, geometry.intermediate_size, norm_mean=0.0)
+        tensors |= _feed_forward_and_norms(draw, "mtp.layers.0", geometry)
         tensors |= _attention(draw, "mtp.layers.0.self_attn", geometry)
+    return tensors
+
+
+def _feed_forward_and_norms(draw: _Random, layer: str, geometry: TargetGeometry) -> dict[str, Tensor]:
+    hidden, experts = geometry.hidden_size, geometry.experts
+    if experts is None:
+        return _mlp_and_norms(draw, layer, hidden, geometry.intermediate_size, norm_mean=0.0)
+    tensors = _mlp_and_norms(draw, layer, hidden, experts.shared_width, norm_mean=0.0)
+    tensors = {name.replace(".mlp.", ".mlp.shared_expert."): tensor for name, tensor in tensors.items()}
+    tensors[f"{layer}.mlp.gate.weight"] = draw.linear(experts.count, hidden, gain=2.0)
+    tensors[f"{layer}.mlp.shared_expert_gate.weight"] = draw.linear(1, hidden)
+    gate_up = draw.normal(experts.count, 2 * experts.width, hidden, scale=hidden**-0.5)
+    down = draw.normal(experts.count, hidden, experts.width, scale=2.0 * experts.width**-0.5)
+    name = f"{layer}.mlp.experts"
+    if experts.mtp_fused if layer.startswith("mtp.") else experts.fused:
+        return tensors | {f"{name}.gate_up_proj": gate_up, f"{name}.down_proj": down}
+    for expert in range(experts.count):
+        gate, up = gate_up[expert].chunk(2)
+        tensors[f"{name}.{expert}.gate_proj.weight"] = gate.clone()
+        tensors[f"{name}.{expert}.up_proj.weight"] = up.clone()
+        tensors[f"{name}.{expert}.down_proj.weight"] = down[expert].clone()
     return tensors
 
 

@@ -8,9 +8,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache, Qwen3_5ForCausalLM, Qwen3_5TextConfig
+from transformers import (
+    DynamicCache,
+    Qwen3_5ForCausalLM,
+    Qwen3_5MoeForCausalLM,
+    Qwen3_5MoeTextConfig,
+    Qwen3_5TextConfig,
+)
 
 from tests.oracle.checkpoint import read_config, read_tensors, tokenizer_size
+from tests.oracle.mixture import fused
 
 
 @dataclass(frozen=True)
@@ -45,13 +52,15 @@ class Target:
         config = read_config(directory)
         text_config: dict[str, Any] = dict(config.get("text_config", config))
         self.mtp_num_hidden_layers = int(text_config.get("mtp_num_hidden_layers", 0))
-        self.config = Qwen3_5TextConfig(**{key: value for key, value in text_config.items() if key != "model_type"})
+        self.experts_per_token = int(text_config.get("num_experts_per_tok", 0))
+        kind = Qwen3_5MoeTextConfig if self.experts_per_token else Qwen3_5TextConfig
+        self.config = kind(**{key: value for key, value in text_config.items() if key != "model_type"})
         self.config.tie_word_embeddings = bool(
             config.get("tie_word_embeddings", text_config.get("tie_word_embeddings", False))
         )
         # the eager implementation is the written-out softmax: the least clever of the choices
         self.config._attn_implementation = "eager"
-        self.tensors = read_tensors(directory)
+        self.tensors = fused(read_tensors(directory))
         self.model = _load_model(self.config, self.tensors)
         self.candidate_vocab_size = min(tokenizer_size(directory) or self.config.vocab_size, self.config.vocab_size)
 
@@ -106,7 +115,7 @@ class Target:
         return Greedy(tokens, margins)
 
 
-def _load_model(config: Qwen3_5TextConfig, tensors: dict[str, Tensor]) -> Qwen3_5ForCausalLM:
+def _load_model(config: Any, tensors: dict[str, Tensor]) -> Any:
     """Fills transformers' model; vision and MTP tensors are left out, any other mismatch is an error."""
     skipped = ("mtp.", "model.visual.")
     weights = {
@@ -116,6 +125,7 @@ def _load_model(config: Qwen3_5TextConfig, tensors: dict[str, Tensor]) -> Qwen3_
     }
     if config.tie_word_embeddings:
         weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
-    model = Qwen3_5ForCausalLM(config).float()
+    kind = Qwen3_5MoeForCausalLM if isinstance(config, Qwen3_5MoeTextConfig) else Qwen3_5ForCausalLM
+    model = kind(config).float()
     model.load_state_dict(weights, strict=True)
     return model.eval().requires_grad_(False)
