@@ -15,35 +15,70 @@ from rich.table import Table
 from dfc.artifacts import ArtifactError
 from dfc.artifacts.paths import printable
 from dfc.artifacts.verification import Finding, examine
+from dfc.runtime.cli.against import compare, print_checks
 from dfc.runtime.cli.checking import hashing_progress
 from dfc.runtime.cli.options import debug_option
+from dfc.runtime.comparison import Check
+from dfc.runtime.errors import RunError
 
 
 @click.command(short_help="Check every file of an artifact.")
 @click.argument("artifact", type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--against",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Also compare what the artifact computes with this source checkpoint in transformers.",
+)
+@click.option(
+    "--prompts",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Text for --against, one prompt a line.  [default: bundled]",
+)
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1e-3,
+    show_default=True,
+    help="Most difference of logits for --against, relative to the largest logit.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one object with every file and its problem or null.")
 @debug_option
-def verify(artifact: Path, as_json: bool) -> int:
+def verify(artifact: Path, against: Path | None, prompts: Path | None, tolerance: float, as_json: bool) -> int:
     """Check that every file of ARTIFACT is as it was built.
 
     All contents are read and their SHA-256 compared with the manifest; files that are missing or not listed, links, and
     tensors that lie outside their file are found too. The manifest is checked against the digest in itself, which
     shows damage, not who wrote it.
 
+    With --against, logits, perplexity and greedy tokens are compared with the source checkpoint's, and each drafter's
+    tokens and states with plain decoding's. This needs an artifact for onnxruntime, and torch and transformers.
+
     The exit code is 0 when everything is sound and 1 when anything is not.
     """
+    if prompts is not None and against is None:
+        raise click.UsageError("--prompts is the text for --against; give a checkpoint, too")
+    checks: tuple[Check, ...] = ()
     try:
         with hashing_progress() as progress:
             findings = examine(artifact, progress)
-    except ArtifactError as error:
+        problems = sum(finding.problem is not None for finding in findings)
+        # What does not fit its digests is not run.
+        if against is not None and not problems:
+            checks = compare(artifact, against, prompts, tolerance)
+    except (ArtifactError, RunError) as error:
         raise click.ClickException(str(error)) from error
-    problems = sum(finding.problem is not None for finding in findings)
+    sound = not problems and all(check.passed is not False for check in checks)
     if as_json:
         files = [asdict(finding) for finding in findings]
-        click.echo(json.dumps({"artifact": str(artifact), "sound": not problems, "files": files}, indent=2))
+        report: dict[str, object] = {"artifact": str(artifact), "sound": sound, "files": files}
+        if against is not None:
+            report["checks"] = [asdict(check) for check in checks]
+        click.echo(json.dumps(report, indent=2))
     else:
         _print_table(findings, problems)
-    return 1 if problems else 0
+        if checks:
+            print_checks(checks)
+    return 0 if sound else 1
 
 
 def _print_table(findings: Sequence[Finding], problems: int) -> None:
