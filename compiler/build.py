@@ -36,6 +36,7 @@ from dfc.compiler.models.drafter import DrafterBuild
 from dfc.compiler.models.drafters import load_drafter
 from dfc.compiler.models.target import TargetOptions, advance_stage, verify_stage
 from dfc.compiler.passes.tensorrt.weight_inputs import WeightInput
+from dfc.compiler.stage_cache import CompiledStage, StageCache, stage_key
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
@@ -65,6 +66,8 @@ class BuildRequest:
     draft_tokens: int | None = None
     options: EngineOptions = field(default_factory=EngineOptions)
     force: bool = False
+    cache: Path | None = None
+    """Directory of compiled stages to take from and to add to; None compiles everything."""
 
 
 @dataclass(frozen=True)
@@ -200,11 +203,45 @@ def _write_stage(
     report: Report,
 ) -> Stage:
     """Write a stage's engines and add the weights that they take as inputs to `weights`."""
-    engines = []
     sizes = EngineRequest(plan.round_rows, plan.capacity, request.options)
+    compiled = _recall_or_compile(stage, sizes, request, plan, report)
+    for path, data in compiled.files.items():
+        writer.add_bytes(path, data)
+    weights.update(compiled.weights)
+    return Stage(
+        component=stage.component,
+        inputs=stage.inputs,
+        outputs=stage.outputs,
+        engines={request.backend: compiled.engines},
+    )
+
+
+def _recall_or_compile(
+    stage: StageGraph, sizes: EngineRequest, request: BuildRequest, plan: BuildPlan, report: Report
+) -> CompiledStage:
+    if request.cache is None:
+        return _compile_stage(stage, sizes, request, plan, report)
+    # The key comes first: compiling uses the graph up.
+    cache, key = StageCache(request.cache), stage_key(stage, plan.backend, request.backend, sizes)
+    compiled = cache.recall(key)
+    if compiled is not None:
+        report(f"unchanged stage {stage.name}")
+        return compiled
+    compiled = _compile_stage(stage, sizes, request, plan, report)
+    # Before the next stage begins: a build that is interrupted there goes on from here.
+    cache.keep(key, compiled)
+    return compiled
+
+
+def _compile_stage(
+    stage: StageGraph, sizes: EngineRequest, request: BuildRequest, plan: BuildPlan, report: Report
+) -> CompiledStage:
+    engines: list[Engine] = []
+    weights: dict[str, Weight] = {}
+    files: dict[str, bytes] = {}
     for compiled in plan.backend.compile_stage(stage, sizes, report):
         path = f"stages/{stage.name}/{request.backend}/{compiled.file_name}"
-        writer.add_bytes(path, compiled.data)
+        files[path] = compiled.data
         engine = Engine(
             path=path,
             precision=plan.backend.precision,
@@ -215,12 +252,7 @@ def _write_stage(
         )
         engines.append(engine)
         weights.update((weight.name, _weight(weight)) for weight in compiled.weights)
-    return Stage(
-        component=stage.component,
-        inputs=stage.inputs,
-        outputs=stage.outputs,
-        engines={request.backend: tuple(engines)},
-    )
+    return CompiledStage(tuple(engines), weights, files)
 
 
 def _weight(weight: WeightInput) -> Weight:

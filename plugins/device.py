@@ -32,6 +32,24 @@ def compute_capability() -> str:
     return f"{major}.{minor}"
 
 
+def device_name() -> str:
+    """Return the first GPU's name.
+
+    Raises:
+        MissingLibraryError: cuda-python, the driver or a GPU is missing.
+    """
+    try:
+        from cuda.bindings import driver
+
+        _check(driver.cuInit(0))
+        (device,) = _check(driver.cuDeviceGet(0))
+        (name,) = _check(driver.cuDeviceGetName(256, device))
+    except (ImportError, RuntimeError) as error:
+        raise MissingLibraryError(f"no GPU can be used: {error}") from error
+    assert isinstance(name, bytes)
+    return name.split(b"\0")[0].decode()
+
+
 def _check(returned: tuple[object, ...]) -> tuple[object, ...]:
     status, *values = returned
     if int(status) != 0:  # type: ignore[call-overload]

@@ -52,7 +52,7 @@ class Backend:
     """How one backend's engines are made and what reads them.
 
     A backend of static shapes pads: its prompt chunks have ``prompt_rows`` rows whatever the prompt has, 0 for a
-    backend that takes calls of any size.
+    backend that takes calls of any size. ``machine`` says what of this machine goes into an engine.
     """
 
     library: str
@@ -61,3 +61,4 @@ class Backend:
     compile_stage: Callable[[StageGraph, EngineRequest, Report], Iterator[CompiledEngine]]
     prompt_rows: int = 0
     supports: frozenset[str] = frozenset()
+    machine: Callable[[], str] = lambda: ""

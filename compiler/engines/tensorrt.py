@@ -72,6 +72,16 @@ def _capability(options: EngineOptions) -> str:
         raise BuildError(f"--backend tensorrt needs a GPU to build for: {error}") from error
 
 
+def _machine() -> str:
+    """Return the GPU's name and capability: the builder times its kernels on it."""
+    from dfc.plugins.device import device_name
+
+    try:
+        return f"{device_name()} {_capability(EngineOptions())}"
+    except MissingLibraryError as error:
+        raise BuildError(f"--backend tensorrt needs a GPU to build for: {error}") from error
+
+
 def load_library() -> Library:
     try:
         return tensorrt()
@@ -85,5 +95,6 @@ BACKEND = Backend(
     precision="bfloat16",
     compile_stage=compile_stage,
     prompt_rows=PROMPT_ROWS,
+    machine=_machine,
     supports=frozenset({"compute_capabilities", "workspace", "optimization_level"}),
 )

@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 
 from dfc.artifacts import ArtifactError
+from dfc.plugins.user_cache import cache_directory
 from dfc.runtime.cli.options import debug_option
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 )
 @click.option("--workspace", type=click.IntRange(min=1), help="Megabytes of scratch memory an engine may plan with.")
 @click.option("--opt-level", type=click.IntRange(0, 5), help="Builder's effort.  [default: the library's]")
+@click.option("--no-cache", is_flag=True, help="Compile every stage, also those that an earlier build has left.")
 @click.option("--force", is_flag=True, help="Replace an artifact that is already there.")
 @debug_option
 def build(
@@ -66,6 +68,7 @@ def build(
     compute_capabilities: str | None,
     workspace: int | None,
     opt_level: int | None,
+    no_cache: bool,
     force: bool,
 ) -> None:
     """Build an artifact from the Hugging Face checkpoint directory TARGET and its drafters.
@@ -84,7 +87,8 @@ def build(
         raise click.ClickException(f"building needs {error.name}; install dfc with the extra 'build'") from error
     capabilities = tuple(part.strip() for part in (compute_capabilities or "").split(",") if part.strip())
     options = EngineOptions(capabilities, None if workspace is None else workspace << 20, opt_level)
-    request = BuildRequest(target, drafts, output, backend, dtype, max_context, draft_tokens, options, force)
+    cache = None if no_cache else cache_directory("stages")
+    request = BuildRequest(target, drafts, output, backend, dtype, max_context, draft_tokens, options, force, cache)
     console = Console(stderr=True, highlight=False)
     try:
         if console.is_terminal:

@@ -10,6 +10,7 @@ from typing import NoReturn
 import click
 
 from dfc.runtime.cli.build import build
+from dfc.runtime.cli.cache import cache
 from dfc.runtime.cli.diff import diff
 from dfc.runtime.cli.inspect import inspect
 from dfc.runtime.cli.interrupt import INTERRUPTED
@@ -33,6 +34,7 @@ def cli() -> None:
     dfc inspect ARTIFACT                            what an artifact holds
     dfc verify ARTIFACT                             whether every file is as it was built
     dfc diff A B                                    what differs between two artifacts
+    dfc cache                                       what is kept between builds, and removing it
 
     Results go to standard output, everything else to standard error. The exit code is 0 when the command did what it
     was asked to, 1 when it failed and 2 when the command line is wrong.
@@ -45,6 +47,7 @@ cli.add_command(inspect)
 cli.add_command(operators)
 cli.add_command(verify)
 cli.add_command(diff)
+cli.add_command(cache)
 
 
 def main() -> NoReturn:
