@@ -24,6 +24,7 @@ from dfc.artifacts import (
 from dfc.artifacts.turns import only_build
 from dfc.artifacts.writer import make_parent
 from dfc.compiler.checkpoint import TargetSpec, load_target
+from dfc.compiler.context import find_max_context
 from dfc.compiler.conversion import CONVERTED, Conversion, checkpoint_files, plan_conversion
 from dfc.compiler.engines import BACKENDS
 from dfc.compiler.engines.backend import Backend, EngineOptions, EngineRequest, Report
@@ -39,9 +40,6 @@ from dfc.compiler.passes.tensorrt.weight_inputs import WeightInput
 from dfc.compiler.stage_cache import CompiledStage, StageCache, stage_key
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
-
-DEFAULT_MAX_CONTEXT = 32_768
-"""Caches and rotary tables are sized for the context, so the default stops here for models that could go further."""
 
 FLAGS = {
     "compute_capabilities": "--compute-capability",
@@ -152,13 +150,8 @@ def plan_build(request: BuildRequest) -> BuildPlan:
         raise BuildError(
             f"{spec.directory} is quantised, which --backend {request.backend} does not read; build for onnxruntime"
         )
-    limit = spec.max_position_embeddings
-    max_context = request.max_context or min(limit, DEFAULT_MAX_CONTEXT)
-    if max_context > limit:
-        raise BuildError(
-            f"--max-context {max_context} is more than the target's max_position_embeddings {limit}; give at most that"
-        )
     drafters = _find_drafters(request, spec, one_stage=bool(backend.prompt_rows))
+    max_context = find_max_context(request.max_context, spec, drafters)
     if request.draft_tokens is not None and not drafters:
         raise BuildError(f"--draft-tokens needs a drafter: {spec.directory} has no MTP head and no --draft is given")
     return BuildPlan(spec, drafters, backend, max_context, conversion)

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dfc.compiler.checkpoint.common import MAX_LAYERS, read_attention, read_rope
+from dfc.compiler.checkpoint.common import MAX_LAYERS, read_attention
 from dfc.compiler.checkpoint.errors import CheckpointError
 from dfc.compiler.checkpoint.expected import Shapes, block_drafter_shapes
 from dfc.compiler.checkpoint.fields import Fields, read_fields
+from dfc.compiler.checkpoint.rope import read_rope
 from dfc.compiler.checkpoint.safetensors_index import TensorIndex, read_index
 from dfc.compiler.checkpoint.spec import DFlashSpec
 
@@ -115,7 +116,7 @@ def read_block_drafter(
         intermediate_size=intermediate_size,
         vocab_size=vocab_size,
         attention=attention,
-        rope=read_rope(top, attention.head_dim, default_theta=10_000.0, default_fraction=1.0),
+        rope=read_rope(top, attention.head_dim, default_theta=10_000.0, default_fraction=1.0, default_positions=None),
         rms_norm_eps=top.positive("rms_norm_eps", 1e-6),
         attention_bias=bias,
         num_layers=num_layers,

@@ -8,7 +8,7 @@ from typing import Any
 
 from dfc.compiler.checkpoint.errors import CheckpointError
 from dfc.compiler.checkpoint.fields import Fields
-from dfc.compiler.checkpoint.spec import AttentionSpec, RopeSpec
+from dfc.compiler.checkpoint.spec import AttentionSpec
 
 MAX_LAYERS = 4096
 """Far more than any model has: a damaged count must not cost memory before the missing tensors are noticed."""
@@ -22,24 +22,6 @@ def read_attention(config: Fields, *, default_head_dim: int) -> AttentionSpec:
         raise config.error("num_key_value_heads", f"is {kv_heads}, which does not divide num_attention_heads {heads}")
     head_dim = config.integer("head_dim", default_head_dim)
     return AttentionSpec(heads, kv_heads, head_dim)
-
-
-def read_rope(config: Fields, head_dim: int, *, default_theta: float, default_fraction: float) -> RopeSpec:
-    """Read theta and the rotated fraction from ``rope_parameters`` or, in older configs, from the top level."""
-    parameters = config.section("rope_parameters")
-    scaling = config.section("rope_scaling")
-    for section in (parameters, scaling):
-        for name in ("rope_type", "type"):
-            if name in section:
-                section.require(name, "default")
-        if section.number("factor", 1.0) != 1.0:
-            raise section.error("factor", f"is {section.number('factor'):g}; rotary scaling cannot be built")
-    theta = parameters.first("rope_theta", config).number("rope_theta", default_theta)
-    fraction = parameters.first("partial_rotary_factor", config).number("partial_rotary_factor", default_fraction)
-    rotary_dim = int(head_dim * fraction)
-    if theta <= 0 or rotary_dim < 2 or rotary_dim % 2 or rotary_dim > head_dim:
-        raise config.error("rope_parameters", f"gives theta {theta:g} and {rotary_dim} rotated of {head_dim} channels")
-    return RopeSpec(theta, rotary_dim)
 
 
 def real_vocabulary(directory: Path, vocab_size: int) -> int:

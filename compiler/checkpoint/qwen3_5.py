@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import cast, get_args
 
-from dfc.compiler.checkpoint.common import MAX_LAYERS, read_attention, read_rope, real_vocabulary, tokenizer_end_ids
+from dfc.compiler.checkpoint.common import MAX_LAYERS, read_attention, real_vocabulary, tokenizer_end_ids
 from dfc.compiler.checkpoint.errors import CheckpointError
 from dfc.compiler.checkpoint.expected import Shapes, mtp_shapes, target_shapes
 from dfc.compiler.checkpoint.fields import Fields, read_fields
 from dfc.compiler.checkpoint.mixture import fuse_experts, read_mixture
 from dfc.compiler.checkpoint.quantisation.read import read_method, take_tensors
+from dfc.compiler.checkpoint.rope import read_rope
 from dfc.compiler.checkpoint.safetensors_index import TensorIndex, read_index
 from dfc.compiler.checkpoint.spec import (
     AttentionSpec,
@@ -81,10 +82,11 @@ def load_target(directory: Path) -> TargetSpec:
         candidate_vocab_size=real_vocabulary(directory, vocab_size),
         layer_types=layer_types,
         attention=attention,
-        rope=read_rope(config, attention.head_dim, default_theta=10_000.0, default_fraction=0.25),
+        rope=read_rope(
+            config, attention.head_dim, default_theta=10_000.0, default_fraction=0.25, default_positions=32_768
+        ),
         gated_delta_net=gated_delta_net,
         rms_norm_eps=config.positive("rms_norm_eps", 1e-6),
-        max_position_embeddings=config.integer("max_position_embeddings", 32_768),
         storage_type=storage_type,
         eos_token_ids=_eos_token_ids(directory, top, config, vocab_size),
         mtp=mtp,

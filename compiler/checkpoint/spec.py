@@ -35,12 +35,57 @@ class AttentionSpec:
 
 
 @dataclass(frozen=True)
+class LinearScaling:
+    """All frequencies divided by ``factor``."""
+
+    factor: float
+
+
+@dataclass(frozen=True)
+class ProportionalScaling:
+    """Frequencies of the whole head divided by ``factor``, zero after the first ``rotated_pairs``."""
+
+    factor: float
+    rotated_pairs: int
+
+
+@dataclass(frozen=True)
+class Llama3Scaling:
+    """Frequencies divided by ``factor`` where a wave turns less than ``low_frequency_factor`` times in
+    ``original_positions``, as they are above ``high_frequency_factor``."""
+
+    factor: float
+    low_frequency_factor: float
+    high_frequency_factor: float
+    original_positions: int
+
+
+@dataclass(frozen=True)
+class YarnScaling:
+    """YaRN: frequencies divided by ``factor`` where a wave turns less than ``beta_slow`` times in
+    ``original_positions``, as they are above ``beta_fast``; ``scales`` are mscale and mscale_all_dim, 0 without."""
+
+    factor: float
+    original_positions: int
+    beta_fast: float
+    beta_slow: float
+    truncate: bool
+    attention_factor: float | None
+    scales: tuple[float, float]
+
+
+RopeScaling = LinearScaling | ProportionalScaling | Llama3Scaling | YarnScaling
+
+
+@dataclass(frozen=True)
 class RopeSpec:
     """Half-split (neox) rotary embedding of the first ``rotary_dim`` channels; inv_freq = theta ** (-2 i /
-    rotary_dim)."""
+    rotary_dim), scaled. ``positions`` is how many the model has, None when the config does not say."""
 
     theta: float
     rotary_dim: int
+    scaling: RopeScaling | None = None
+    positions: int | None = None
 
 
 @dataclass(frozen=True)
@@ -122,7 +167,6 @@ class TargetSpec:
     rope: RopeSpec
     gated_delta_net: GatedDeltaNetSpec
     rms_norm_eps: float
-    max_position_embeddings: int
     storage_type: StorageType
     eos_token_ids: tuple[int, ...]
     mtp: MTPSpec | None

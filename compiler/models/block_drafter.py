@@ -31,9 +31,9 @@ from dfc.compiler.models.layers import (
     head_norm,
     real_tokens,
     rms_norm,
-    rope_tables,
     row_positions,
 )
+from dfc.compiler.models.rope import rope_tables
 from dfc.compiler.models.target import WEIGHTS_FOLDER as TARGET_FOLDER
 
 Spec = TypeVar("Spec", bound=DFlashSpec)
@@ -231,6 +231,7 @@ def _build(
         feature_layers=spec.target_layer_ids,
         weights_folder=component,
         tensors=spec.tensors,
+        positions=spec.rope.positions,
         parameters={
             "draft_tokens": most,
             "block_size": spec.block_size,

@@ -18,7 +18,8 @@ class DrafterBuild:
 
     ``draft_tokens`` is the most a round drafts; ``reads_hidden`` and ``feature_layers`` say what the target's verified
     rows must carry for it; ``weights_folder`` is where its own tensors go (none for a head in the target's checkpoint);
-    ``stages`` authors its graphs for a number of cache rows and the layers whose outputs the artifact's features hold.
+    ``stages`` authors its graphs for a number of cache rows and the layers whose outputs the artifact's features hold;
+    ``positions`` is how many it has, None when its config does not say.
     """
 
     component: ComponentName
@@ -30,6 +31,7 @@ class DrafterBuild:
     weights_folder: str = ""
     tensors: Mapping[str, TensorLocation] = field(default_factory=dict)
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    positions: int | None = None
 
 
 @dataclass(frozen=True)

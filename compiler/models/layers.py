@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 from onnxscript import OpBuilder
 
-from dfc.compiler.checkpoint.spec import RopeSpec, TargetSpec
+from dfc.compiler.checkpoint.spec import TargetSpec
 from dfc.compiler.export import ops
 from dfc.compiler.export.ops import is_dequantised
 from dfc.compiler.export.weights import Weights
@@ -44,18 +43,6 @@ def embed(op: OpBuilder, ids: ir.Value, table: ir.Value) -> ir.Value:
         return ops.dequantised_rows(op, table, ids)
     rows = op.Gather(table, ids, axis=0)
     return rows if table.dtype == FLOAT else op.Cast(rows, to=FLOAT)
-
-
-def rope_tables(op: OpBuilder, rope: RopeSpec, positions: int) -> tuple[ir.Value, ir.Value]:
-    """Return cosine and sine [positions, rotary_dim / 2] of ``position * theta ** (-2 i / rotary_dim)``.
-
-    The tables are constants computed by nodes, so that an artifact does not store them.
-    """
-    exponents = np.arange(0, rope.rotary_dim, 2, dtype=np.float32) / np.float32(rope.rotary_dim)
-    frequencies = (1.0 / np.float32(rope.theta) ** exponents).astype(np.float32)
-    position = op.Unsqueeze(op.Cast(op.Range(0, positions, 1), to=FLOAT), [1])
-    angles = op.Mul(position, op.Constant(value=ir.tensor(frequencies)))
-    return op.Cos(angles), op.Sin(angles)
 
 
 def row_positions(op: OpBuilder, starts: ir.Value, rows_of: ir.Value) -> ir.Value:

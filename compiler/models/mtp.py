@@ -14,8 +14,9 @@ from dfc.compiler.export.stage import StageBuilder, StageGraph
 from dfc.compiler.export.weights import Weights
 from dfc.compiler.models.caches import Caches, cache_inputs, cache_outputs
 from dfc.compiler.models.drafter import DrafterBuild
-from dfc.compiler.models.layers import FLOAT, INT64, embed, real_tokens, rope_tables, take_rows
+from dfc.compiler.models.layers import FLOAT, INT64, embed, real_tokens, take_rows
 from dfc.compiler.models.qwen3_5 import Placement, attention_layer, one_plus_norm
+from dfc.compiler.models.rope import rope_tables
 from dfc.compiler.models.target import WEIGHTS_FOLDER
 
 DEFAULT_DRAFT_TOKENS = 7

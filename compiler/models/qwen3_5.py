@@ -19,9 +19,9 @@ from dfc.compiler.models.layers import (
     head_norm,
     one_plus,
     rms_norm,
-    rope_tables,
     take_rows,
 )
+from dfc.compiler.models.rope import rope_tables
 from dfc.compiler.models.trunk import Committed, Rows, StateUpdate, Trunk
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,9 @@ def test_a_plain_target(tmp_path: Path) -> None:
     assert (spec.hidden_size, spec.feed_forward, spec.vocab_size) == (8, DenseSpec(12), 32)
     assert spec.layer_types == ("linear_attention",) * 3 + ("full_attention",)
     assert spec.attention == AttentionSpec(num_heads=4, num_kv_heads=2, head_dim=16)
-    assert spec.rope == RopeSpec(theta=5e5, rotary_dim=8)
+    assert spec.rope == RopeSpec(theta=5e5, rotary_dim=8, positions=64)
     assert spec.gated_delta_net == GatedDeltaNetSpec(2, 4, 3, 5, 4)
-    assert (spec.rms_norm_eps, spec.max_position_embeddings) == (1e-5, 64)
+    assert (spec.rms_norm_eps, spec.rope.positions) == (1e-5, 64)
     assert spec.storage_type == "bfloat16"
     assert spec.mtp == MTPSpec(num_layers=1)
     assert set(spec.tensors) == set(small.tensors)
@@ -104,7 +104,7 @@ def test_layer_types_from_an_interval(tmp_path: Path, interval: int | None) -> N
 def test_rotary_settings(tmp_path: Path, parameters: Any, top: dict[str, Any], rope: RopeSpec) -> None:
     small = small_target()
     small.config |= {"rope_parameters": parameters, **top}
-    assert load_target(small.write(tmp_path)).rope == rope
+    assert load_target(small.write(tmp_path)).rope == replace(rope, positions=64)
 
 
 @pytest.mark.parametrize("count", [0, DROPPED])
@@ -274,10 +274,17 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"mtp_use_dedicated_embeddings": True}, "mtp_use_dedicated_embeddings", "is true; only false is supported"),
     ({"mtp_num_hidden_layers": 2}, "mtp_num_hidden_layers", "a head of one layer can be built"),
     ({"mtp_num_hidden_layers": -1}, "mtp_num_hidden_layers", "at least 0 is wanted"),
-    ({"rope_parameters": {"rope_type": "yarn"}}, "rope_parameters.rope_type", "is 'yarn'; only 'default'"),
-    ({"rope_parameters": {"type": "linear"}}, "rope_parameters.type", "is 'linear'; only 'default'"),
-    ({"rope_scaling": {"rope_type": "llama3"}}, "rope_scaling.rope_type", "is 'llama3'; only 'default'"),
-    ({"rope_scaling": {"factor": 4}}, "rope_scaling.factor", "is 4; rotary scaling cannot be built"),
+    ({"rope_parameters": {"rope_type": "longrope"}}, "rope_parameters.rope_type", "is 'longrope'; default, linear"),
+    ({"rope_parameters": {"rope_type": "linear", "factor": 0.5}}, "rope_parameters.factor", "from 1 to 1e+06"),
+    ({"rope_parameters": {"rope_type": "yarn", "factor": 2, "rope_theta": 1}}, "rope_theta", "yarn needs more than 1"),
+    ({"rope_parameters": {"type": "linear"}}, "rope_parameters.factor", "has no field"),
+    ({"rope_scaling": {"rope_type": "llama3"}}, "rope_scaling.low_freq_factor", "has no field"),
+    (
+        {"rope_scaling": {"type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4}},
+        "rope_scaling.high_freq_factor",
+        "is 4, not more than low_freq_factor 4",
+    ),
+    ({"rope_scaling": {"factor": 4}}, "rope_scaling.factor", "is 4, but no rope_type says how it scales"),
     ({"rope_parameters": {"rope_theta": 0}}, "rope_parameters", "gives theta 0"),
     ({"rope_parameters": {"partial_rotary_factor": 0.2}}, "rope_parameters", "3 rotated of 16 channels"),
     ({"rope_parameters": {"partial_rotary_factor": 1.5}}, "rope_parameters", "24 rotated of 16 channels"),
@@ -320,8 +327,8 @@ def test_refusals_name_file_and_field(tmp_path: Path, change: dict[str, Any], fi
 
 def test_refusals_inside_the_wrapper_name_the_section(tmp_path: Path) -> None:
     small = wrapped_target()
-    small.config["text_config"]["rope_parameters"]["rope_type"] = "yarn"
-    with pytest.raises(CheckpointError, match=r"config.json: text_config.rope_parameters.rope_type is 'yarn'"):
+    small.config["text_config"]["rope_parameters"]["rope_type"] = "su"
+    with pytest.raises(CheckpointError, match=r"config.json: text_config.rope_parameters.rope_type is 'su'"):
         load_target(small.write(tmp_path))
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tests.oracle.mixture import mixture
-from tests.oracle.ops import attend, rms_norm, rotate, split_heads, swiglu
+from tests.oracle.ops import attend, rms_norm, rotate_by, split_heads, swiglu
 from tests.oracle.target import Target
 
 
@@ -50,8 +50,8 @@ class MTP:
             config.num_key_value_heads,
             config.rms_norm_eps,
         )
-        self.theta = float(config.rope_parameters["rope_theta"])
-        self.rotary_dim = int(config.head_dim * config.rope_parameters.get("partial_rotary_factor", 1.0))
+        rotary = target.model.model.rotary_emb
+        self.frequencies, self.rotary_scale = rotary.inv_freq, float(rotary.attention_scaling)
 
     def weight(self, name: str) -> Tensor:
         return self.target.tensors[f"mtp.{name}.weight"]
@@ -105,14 +105,16 @@ class MTP:
             name = f"layers.{layer}.self_attn"
             key = self.norm(f"{name}.k_norm", split_heads(normed @ self.weight(f"{name}.k_proj").T, self.kv_heads))
             value = split_heads(normed @ self.weight(f"{name}.v_proj").T, self.kv_heads)
-            keys.append(torch.cat([cache.keys[layer], rotate(key, positions, self.theta, self.rotary_dim)], dim=1))
+            keys.append(
+                torch.cat([cache.keys[layer], rotate_by(key, positions, self.frequencies, self.rotary_scale)], dim=1)
+            )
             values.append(torch.cat([cache.values[layer], value], dim=1))
         return MTPCache(keys, values)
 
     def _attention(self, name: str, x: Tensor, positions: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         projected = split_heads(x @ self.weight(f"{name}.q_proj").T, self.heads)
         queries, gates = projected.chunk(2, dim=-1)
-        queries = rotate(self.norm(f"{name}.q_norm", queries), positions, self.theta, self.rotary_dim)
+        queries = rotate_by(self.norm(f"{name}.q_norm", queries), positions, self.frequencies, self.rotary_scale)
         visible = torch.arange(keys.shape[1])[None] <= positions[:, None]
         mixed = attend(queries, keys, values, visible)
         return (mixed * gates.transpose(0, 1).flatten(1).sigmoid()) @ self.weight(f"{name}.o_proj").T

@@ -15,10 +15,15 @@ def rotate_half(x: Tensor) -> Tensor:
 
 def rotate(x: Tensor, positions: Tensor, theta: float, rotary_dim: int) -> Tensor:
     """Rotary embedding of the first ``rotary_dim`` channels; x [..., T, head_dim], positions [T]."""
-    frequencies = theta ** (-torch.arange(0, rotary_dim, 2, dtype=torch.float32) / rotary_dim)
+    return rotate_by(x, positions, theta ** (-torch.arange(0, rotary_dim, 2, dtype=torch.float32) / rotary_dim))
+
+
+def rotate_by(x: Tensor, positions: Tensor, frequencies: Tensor, scale: float = 1.0) -> Tensor:
+    """Rotary embedding with given frequencies [pairs]; cosines and sines are multiplied by ``scale``."""
+    rotary_dim = 2 * len(frequencies)
     angles = torch.cat([positions[:, None].float() * frequencies] * 2, dim=-1)
     turned, passed = x[..., :rotary_dim], x[..., rotary_dim:]
-    return torch.cat([turned * angles.cos() + rotate_half(turned) * angles.sin(), passed], dim=-1)
+    return torch.cat([(turned * angles.cos() + rotate_half(turned) * angles.sin()) * scale, passed], dim=-1)
 
 
 def attend(queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor) -> Tensor:

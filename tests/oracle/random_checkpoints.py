@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ class TargetGeometry:
     dtype: torch.dtype = torch.bfloat16
     layer_types_listed: bool = True
     experts: Experts | None = None
+    rope: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
 
 
@@ -181,6 +183,7 @@ def _text_config(geometry: TargetGeometry) -> dict[str, Any]:
         "partial_rotary_factor": geometry.partial_rotary_factor,
         "mrope_section": _mrope_section(geometry),
         "mrope_interleaved": True,
+        **geometry.rope,
     }
     return {
         "hidden_size": geometry.hidden_size,
