@@ -16,12 +16,17 @@ PREFILL_ROWS = 256
 
 @dataclass(frozen=True)
 class Round:
-    """One step of the target: the token it starts from, the drafts after it, how many hold, and the tokens it adds."""
+    """One step of the target: the token it starts from, the drafts after it, how many hold, and the tokens it adds.
+
+    Where a policy chose, ``drafter`` and ``reason`` say what and why.
+    """
 
     anchor: int
     proposed: tuple[int, ...]
     accepted: int
     tokens: tuple[int, ...]
+    drafter: str = ""
+    reason: str = ""
 
 
 class Decoder(Protocol):
@@ -59,7 +64,7 @@ class PlainDecoder:
         self.reused = 0
 
     def warm_up(self) -> None:
-        _run_every_size(self, self._target, self._history.reset)
+        run_every_size(self, self._target, self._history.reset)
 
     def reseed(self, seed: int) -> None:
         self._target.seed = seed
@@ -92,7 +97,7 @@ class SpeculativeDecoder:
         self.reused = 0
 
     def warm_up(self) -> None:
-        _run_every_size(self, self._target, self._forget)
+        run_every_size(self, self._target, self._forget)
 
     def reseed(self, seed: int) -> None:
         self._target.seed = seed
@@ -135,7 +140,7 @@ class SpeculativeDecoder:
             self._block = replace(self._block, next_ids=(*self._block.next_ids[:-1], following), anchor=following)
 
 
-def _run_every_size(decoder: Decoder, target: AdvancingTarget | VerifyingTarget, forget: Callable[[], None]) -> None:
+def run_every_size(decoder: Decoder, target: AdvancingTarget | VerifyingTarget, forget: Callable[[], None]) -> None:
     """Decode a little for every size of call that the target's engine has, from each of its buffers of states."""
     for rows in target.prepared_rows:
         decoder.start([0] * rows)

@@ -8,8 +8,9 @@ from dfc.artifacts import Component, Manifest
 from dfc.runtime.drafters import KINDS
 from dfc.runtime.drafters.kind import DrafterKind
 from dfc.runtime.errors import RunError
+from dfc.runtime.policy import NONE, LengthThresholds, Segment
 
-AUTO, NONE = "auto", "none"
+AUTO = "auto"
 
 CHOICES = (AUTO, NONE, *KINDS)
 """What a user may ask for."""
@@ -48,6 +49,11 @@ class SpeculationPlan:
         return NONE if self.drafter is None else self.drafter.name
 
     @property
+    def draft_stages(self) -> tuple[str, ...]:
+        """The drafters' stages that the plan needs."""
+        return () if self.drafter is None else (self.draft_stage,)
+
+    @property
     def target_stage(self) -> str:
         """The stage of the target that the plan needs."""
         return "target_advance" if self.drafter is None else "target_verify"
@@ -55,6 +61,71 @@ class SpeculationPlan:
     def describe(self) -> dict[str, object]:
         """Return what the reports say of the plan."""
         return {"backend": self.speculation, "reason": self.reason, "draft_tokens": self.draft_tokens}
+
+
+@dataclass(frozen=True)
+class SwitchingPlan:
+    """Several drafters to load, each concrete, and the policy that chooses between them while running."""
+
+    candidates: tuple[SpeculationPlan, ...]
+    policy: LengthThresholds
+    reason: str
+
+    @property
+    def speculation(self) -> str:
+        """The drafters' names, in the order of the thresholds."""
+        return " and ".join(candidate.speculation for candidate in self.candidates)
+
+    @property
+    def draft_tokens(self) -> int:
+        """Most tokens that a round may draft."""
+        return max(candidate.draft_tokens for candidate in self.candidates)
+
+    @property
+    def draft_stages(self) -> tuple[str, ...]:
+        """The drafters' stages that the plan needs."""
+        return tuple(candidate.draft_stage for candidate in self.candidates)
+
+    @property
+    def target_stage(self) -> str:
+        """The stage of the target that the plan needs."""
+        return "target_verify"
+
+    def describe(self) -> dict[str, object]:
+        """Return what the reports say of the plan."""
+        segments = [
+            {
+                "drafter": segment.drafter,
+                "below": segment.below,
+                "draft_tokens": self.policy.draft_tokens.get(segment.drafter, 0),
+            }
+            for segment in self.policy.segments
+        ]
+        return {
+            "backend": self.speculation,
+            "reason": self.reason,
+            "draft_tokens": self.draft_tokens,
+            "policy": segments,
+        }
+
+
+Plan = SpeculationPlan | SwitchingPlan
+
+
+def resolve_thresholds(
+    segments: tuple[Segment, ...], draft_tokens: int | None, manifest: Manifest, context: RunContext
+) -> SwitchingPlan:
+    """Resolve every drafter that the segments name, as `resolve` does for one.
+
+    Raises:
+        RunError: one of them is not in the artifact or does not take that many draft tokens.
+    """
+    if draft_tokens == 0:
+        raise RunError("--draft-tokens 0 is plain decoding, but --spec-policy names drafters; leave out one of the two")
+    names = dict.fromkeys(segment.drafter for segment in segments if segment.drafter != NONE)
+    candidates = tuple(resolve(SpeculationRequest(name, draft_tokens), manifest, context) for name in names)
+    numbers = {candidate.speculation: candidate.draft_tokens for candidate in candidates}
+    return SwitchingPlan(candidates, LengthThresholds(segments, numbers), "thresholds of --spec-policy")
 
 
 def resolve(request: SpeculationRequest, manifest: Manifest, context: RunContext) -> SpeculationPlan:

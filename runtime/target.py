@@ -117,6 +117,14 @@ class VerifyingTarget:
         next_ids = (*ids[1:], anchor if following is None else following)
         return Block(calls.rows, len(ids), next_ids, next_ids[-1], 0, calls.hidden, calls.features)
 
+    def fit_rows(self, rows: int) -> int:
+        """Return the rows of a block that hold at least `rows`."""
+        return self._engine.fit(T=rows, J=1)["T"]
+
+    def handed_on(self, rows: int) -> dict[str, Buffer]:
+        """Return new buffers for `rows` rows of what drafters read: `hidden`, `features`, float32 [1, rows, width]."""
+        return {name: self._engine.share("float32", (1, rows, int(width))) for name, width in self._widths.items()}
+
     def verify(self, anchor: int, draft_tokens: Sequence[int]) -> Block:
         """Commit the anchor and the accepted drafts."""
         calls = self._run((anchor, *draft_tokens), forced=1, valid=1 + len(draft_tokens))

@@ -18,15 +18,26 @@ from dfc.runtime.cli.prompts import PromptRequest, prompt_options, read_prompt
 from dfc.runtime.cli.sampling import SamplingRequest, describe, resolve_sampling, sampling_options
 from dfc.runtime.cli.stopping import StopRequest, read_limits, stop_options
 from dfc.runtime.cli.trace import TraceFile
+from dfc.runtime.drafters import KINDS
 from dfc.runtime.engines import choose_backend
 from dfc.runtime.errors import RunError
 from dfc.runtime.generate import Generation, check_room, generate
 from dfc.runtime.generation_config import read_defaults
 from dfc.runtime.load import decoder_files, load_decoder, text_files
-from dfc.runtime.plan import AUTO, CHOICES, RunContext, SpeculationPlan, SpeculationRequest, resolve
+from dfc.runtime.plan import AUTO, CHOICES, Plan, RunContext, SpeculationRequest, resolve, resolve_thresholds
+from dfc.runtime.policy import Segment, parse_segments
 from dfc.runtime.sampling import Sampling
 from dfc.runtime.stops import AnswerText
 from dfc.runtime.text import load_codec
+
+
+def _read_policy(context: click.Context, option: click.Parameter, text: str | None) -> tuple[Segment, ...] | None:
+    if text is None:
+        return None
+    try:
+        return parse_segments(text, tuple(KINDS))
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r}: {error}") from error
 
 
 @click.command(short_help="Generate from an artifact.")
@@ -38,6 +49,12 @@ from dfc.runtime.text import load_codec
     default=AUTO,
     show_default=True,
     help="Drafter; auto takes the best one the artifact holds.",
+)
+@click.option(
+    "--spec-policy",
+    callback=_read_policy,
+    metavar="THRESHOLDS",
+    help="Drafters by sequence length, such as mtp<4096<=dflash2<32768<=none.",
 )
 @click.option("--draft-tokens", type=click.IntRange(min=0), help="Tokens drafted in a round.  [default: the drafter's]")
 @sampling_options
@@ -52,6 +69,7 @@ def run(
     artifact: Path,
     prompts: PromptRequest,
     spec: str,
+    spec_policy: tuple[Segment, ...] | None,
     draft_tokens: int | None,
     sampling: SamplingRequest,
     stopping: StopRequest,
@@ -72,12 +90,19 @@ def run(
     prompts.check()
     if prompts.chat and as_json:
         raise click.UsageError("--chat gives text only; leave out --json")
+    if spec_policy is not None and spec != AUTO:
+        raise click.UsageError("--spec-policy chooses the drafters itself; leave out --spec")
     try:
         opened = open_artifact(artifact)
         check = skip_check if no_verify else check_on_load
         check(opened, text_files(opened))
         backend = choose_backend(opened)
-        plan = resolve(SpeculationRequest(spec, draft_tokens), opened.manifest, RunContext(backend))
+        context = RunContext(backend)
+        plan: Plan
+        if spec_policy is not None:
+            plan = resolve_thresholds(spec_policy, draft_tokens, opened.manifest, context)
+        else:
+            plan = resolve(SpeculationRequest(spec, draft_tokens), opened.manifest, context)
         codec = load_codec(opened)
         limits = read_limits(stopping, opened, codec)
         drawn = resolve_sampling(sampling, read_defaults(opened))
@@ -118,7 +143,7 @@ def run(
 
 
 def _report(
-    generation: Generation, plan: SpeculationPlan, sampling: Sampling | None, answer: AnswerText | None
+    generation: Generation, plan: Plan, sampling: Sampling | None, answer: AnswerText | None
 ) -> dict[str, object]:
     return {
         "text": None if answer is None else answer.text,
@@ -131,7 +156,7 @@ def _report(
     }
 
 
-def _print_statistics(generation: Generation, plan: SpeculationPlan, sampling: Sampling | None) -> None:
+def _print_statistics(generation: Generation, plan: Plan, sampling: Sampling | None) -> None:
     stats = generation.statistics
     lines = [
         f"{len(generation.token_ids)} tokens ({generation.finish_reason}), {stats.tokens_per_second:.0f} tokens/s,"

@@ -33,7 +33,14 @@ class TraceFile:
     def write(self, finished: Round) -> None:
         """Add one round."""
         if self._file is not None:
-            line = {"anchor": finished.anchor, "proposed": finished.proposed, "accepted": finished.accepted}
+            line: dict[str, object] = {
+                "anchor": finished.anchor,
+                "proposed": finished.proposed,
+                "accepted": finished.accepted,
+            }
+            if finished.drafter:
+                chosen = {"drafter": finished.drafter, "draft_tokens": len(finished.proposed)}
+                line |= chosen | {"reason": finished.reason}
             self._file.write(json.dumps(line) + "\n")
 
     def __exit__(
