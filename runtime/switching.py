@@ -185,6 +185,9 @@ class SwitchingDecoder:
             # Rows that nobody kept can only come from the prompt.
             self._forget()
             self.reused = 0
+        if self.reused == 0:
+            # Another sequence: what the last one used says nothing about it.
+            self._choice = None
         self._target.length = self.reused
 
 
