@@ -4,6 +4,9 @@ from dfc.artifacts.errors import ArtifactError
 
 MANIFEST_NAME = "manifest.json"
 
+SIGNATURE_NAME = "manifest.json.sig"
+"""The one file that may be there and is not listed: it signs the list."""
+
 
 def check_relative(path: str) -> str:
     """Return `path` when it stays inside the artifact on every machine.

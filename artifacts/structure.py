@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dfc.artifacts.manifest import Manifest
-from dfc.artifacts.paths import MANIFEST_NAME
+from dfc.artifacts.paths import MANIFEST_NAME, SIGNATURE_NAME
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def compare(root: Path, manifest: Manifest) -> Structure:
     ]
     extra = [
         Difference(name, "is not listed in the manifest")
-        for name in sorted(regular.keys() - listed.keys() - {MANIFEST_NAME})
+        for name in sorted(regular.keys() - listed.keys() - {MANIFEST_NAME, SIGNATURE_NAME})
     ]
     return Structure(tuple(links), tuple(missing), tuple(sizes), tuple(extra))
 

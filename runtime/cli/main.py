@@ -17,6 +17,7 @@ from dfc.runtime.cli.interrupt import INTERRUPTED
 from dfc.runtime.cli.operators import operators
 from dfc.runtime.cli.options import debug_option
 from dfc.runtime.cli.run import run
+from dfc.runtime.cli.sign import sign
 from dfc.runtime.cli.verify import verify
 
 FAILURE, USAGE = 1, 2
@@ -34,6 +35,7 @@ def cli() -> None:
     dfc inspect ARTIFACT                            what an artifact holds
     dfc verify ARTIFACT                             whether every file is as it was built
     dfc diff A B                                    what differs between two artifacts
+    dfc sign ARTIFACT --key PRIVATE                 vouch for an artifact
     dfc cache                                       what is kept between builds, and removing it
 
     Results go to standard output, everything else to standard error. The exit code is 0 when the command did what it
@@ -48,6 +50,7 @@ cli.add_command(operators)
 cli.add_command(verify)
 cli.add_command(diff)
 cli.add_command(cache)
+cli.add_command(sign)
 
 
 def main() -> NoReturn:

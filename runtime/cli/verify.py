@@ -13,7 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from dfc.artifacts import ArtifactError
-from dfc.artifacts.paths import printable
+from dfc.artifacts.paths import SIGNATURE_NAME, printable
+from dfc.artifacts.signature import signature_problem
 from dfc.artifacts.verification import Finding, examine
 from dfc.runtime.cli.against import compare, print_checks
 from dfc.runtime.cli.checking import hashing_progress
@@ -41,14 +42,19 @@ from dfc.runtime.errors import RunError
     show_default=True,
     help="Most difference of logits for --against, relative to the largest logit.",
 )
+@click.option(
+    "--key", type=click.Path(exists=True, path_type=Path), help="Ed25519 public key (PEM) whose owner must have signed."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one object with every file and its problem or null.")
 @debug_option
-def verify(artifact: Path, against: Path | None, prompts: Path | None, tolerance: float, as_json: bool) -> int:
+def verify(
+    artifact: Path, against: Path | None, prompts: Path | None, tolerance: float, key: Path | None, as_json: bool
+) -> int:
     """Check that every file of ARTIFACT is as it was built.
 
     All contents are read and their SHA-256 compared with the manifest; files that are missing or not listed, links, and
     tensors that lie outside their file are found too. The manifest is checked against the digest in itself, which
-    shows damage, not who wrote it.
+    shows damage, not who wrote it: that is what `dfc sign` and --key are for.
 
     With --against, logits, perplexity and greedy tokens are compared with the source checkpoint's, and each drafter's
     tokens and states with plain decoding's. This needs an artifact for onnxruntime, and torch and transformers.
@@ -61,6 +67,8 @@ def verify(artifact: Path, against: Path | None, prompts: Path | None, tolerance
     try:
         with hashing_progress() as progress:
             findings = examine(artifact, progress)
+        if key is not None:
+            findings.append(Finding(SIGNATURE_NAME, None, signature_problem(artifact, key)))
         problems = sum(finding.problem is not None for finding in findings)
         # What does not fit its digests is not run.
         if against is not None and not problems:
