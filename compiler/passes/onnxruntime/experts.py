@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import onnx_ir as ir
 from onnxscript import OpBuilder
 
-from dfc.compiler.passes.lowering import stored_tensor
 from dfc.compiler.passes.onnxruntime.dequantised import MICROSOFT
 
 INTERLEAVED = 1
@@ -17,9 +16,9 @@ INTERLEAVED = 1
 def lower_experts(op: OpBuilder, node: ir.Node) -> Sequence[ir.Value]:
     """Return the weighted sum of the chosen experts; the interleaved weight is a constant, folded when it loads."""
     x, router_logits, gate_up, down = node.inputs
-    tensor = stored_tensor(gate_up)
-    assert tensor is not None
-    experts, rows, hidden = tensor.shape.numpy()
+    assert gate_up is not None
+    assert gate_up.shape is not None
+    experts, rows, hidden = gate_up.shape.numpy()
     halves = op.Transpose(op.Reshape(gate_up, [experts, 2, rows // 2, hidden]), perm=[0, 2, 1, 3])
     output = op.MoE(
         x,
