@@ -146,10 +146,18 @@ class Stage(_Frozen):
         return self
 
 
+class Origin(_Frozen):
+    """The public repository, as `owner/name`, and the revision that a checkpoint was fetched from."""
+
+    repository: str = Field(pattern=r"^[\w.-]+/[\w.-]+$")
+    revision: str = Field(pattern=r"^[0-9a-f]{40}$")
+
+
 class Component(_Frozen):
     """One checkpoint that went into the artifact, with the parameters that the runtime needs."""
 
     source: Basename
+    origin: Origin | None = None
     parameters: dict[str, Annotated[Parameter, AfterValidator(_portable)]] = {}
 
 

@@ -25,6 +25,7 @@ from dfc.artifacts.turns import only_build
 from dfc.artifacts.writer import make_parent
 from dfc.compiler.checkpoint import TargetSpec, load_target
 from dfc.compiler.context import find_max_context
+from dfc.compiler.checkpoint.origin import find_origin
 from dfc.compiler.conversion import CONVERTED, Conversion, checkpoint_files, plan_conversion
 from dfc.compiler.engines import BACKENDS
 from dfc.compiler.engines.backend import Backend, EngineOptions, EngineRequest, Report
@@ -269,10 +270,14 @@ def _add_weights(writer: ArtifactWriter, folder: str, files: Iterable[Path]) -> 
 def _manifest(request: BuildRequest, plan: BuildPlan, stages: dict[str, Stage], weights: dict[str, Weight]) -> Manifest:
     spec = plan.target
     components: dict[ComponentName, Component] = {
-        "target": Component(source=_name(spec.directory), parameters={"capacity": plan.capacity})
+        "target": Component(
+            source=_name(spec.directory), origin=find_origin(spec.directory), parameters={"capacity": plan.capacity}
+        )
     }
     for drafter in plan.drafters:
-        components[drafter.component] = Component(source=_name(drafter.source), parameters=dict(drafter.parameters))
+        components[drafter.component] = Component(
+            source=_name(drafter.source), origin=find_origin(drafter.source), parameters=dict(drafter.parameters)
+        )
     return Manifest(
         model=Model(
             name=_name(spec.directory),
