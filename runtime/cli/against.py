@@ -52,7 +52,7 @@ def compare(root: Path, checkpoint: Path, prompts_file: Path | None, tolerance: 
             f"--against needs the compiler ({error}); install dfc with the extras 'build' and 'reference'"
         ) from error
     artifact = open_artifact(root)
-    prompts = _encode(artifact, _read(prompts_file))
+    prompts = encode_prompts(artifact, read_prompts(prompts_file), ANSWER_TOKENS)
     try:
         ours, reference = artifact_logits(artifact, with_logits), open_reference(checkpoint)
     except BuildError as error:
@@ -77,7 +77,12 @@ def print_checks(checks: Sequence[Check]) -> None:
     Console(highlight=False).print(table)
 
 
-def _read(file: Path | None) -> Sequence[str]:
+def read_prompts(file: Path | None) -> Sequence[str]:
+    """Return the lines of a file, or the bundled prompts.
+
+    Raises:
+        click.ClickException: the file cannot be read or holds nothing.
+    """
     if file is None:
         return PROMPTS
     try:
@@ -89,13 +94,18 @@ def _read(file: Path | None) -> Sequence[str]:
     return lines
 
 
-def _encode(artifact: Artifact, texts: Sequence[str]) -> list[list[int]]:
+def encode_prompts(artifact: Artifact, texts: Sequence[str], answer_tokens: int) -> list[list[int]]:
+    """Return the tokens of texts, cut so that `answer_tokens` fit behind them.
+
+    Raises:
+        RunError: the artifact has no tokenizer, or a text is too short to predict anything in.
+    """
     codec = load_codec(artifact)
     if codec is None:
         raise RunError(
             f"{artifact.root} has no tokenizer, so no text can be compared; build it from a checkpoint with one"
         )
-    room = artifact.manifest.model.max_context - ANSWER_TOKENS - 32
+    room = artifact.manifest.model.max_context - answer_tokens - 32
     prompts = [codec.encode(text)[: min(MOST_PROMPT_TOKENS, room)] for text in texts]
     if any(len(prompt) < 2 for prompt in prompts):
         raise RunError("a prompt has fewer than two tokens, so nothing in it can be predicted; use longer ones")

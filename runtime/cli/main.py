@@ -9,6 +9,7 @@ from typing import NoReturn
 
 import click
 
+from dfc.runtime.cli.bench import bench
 from dfc.runtime.cli.build import build
 from dfc.runtime.cli.cache import cache
 from dfc.runtime.cli.diff import diff
@@ -32,6 +33,7 @@ def cli() -> None:
     \b
     dfc build TARGET --draft DRAFTER -o ARTIFACT    checkpoints to one artifact directory, no GPU needed
     dfc run ARTIFACT --prompt TEXT                  generate; the same tokens as without a drafter
+    dfc bench ARTIFACT                              how fast it is, with every drafter
     dfc inspect ARTIFACT                            what an artifact holds
     dfc verify ARTIFACT                             whether every file is as it was built
     dfc diff A B                                    what differs between two artifacts
@@ -45,6 +47,7 @@ def cli() -> None:
 
 cli.add_command(build)
 cli.add_command(run)
+cli.add_command(bench)
 cli.add_command(inspect)
 cli.add_command(operators)
 cli.add_command(verify)

@@ -1,0 +1,159 @@
+"""`dfc bench`."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from dfc.artifacts import Artifact, ArtifactError, Component, open_artifact
+from dfc.runtime.benchmark import Measured, measure, peak_memory
+from dfc.runtime.cli.against import encode_prompts, read_prompts
+from dfc.runtime.cli.bench_report import render
+from dfc.runtime.cli.options import debug_option
+from dfc.runtime.drafters import KINDS
+from dfc.runtime.engines import choose_backend
+from dfc.runtime.errors import RunError
+from dfc.runtime.plan import NONE, RunContext, SpeculationPlan, SpeculationRequest, resolve
+
+
+@click.command(short_help="Measure an artifact.")
+@click.argument("artifact", type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--prompts",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Text, one prompt a line.  [default: bundled]",
+)
+@click.option(
+    "--draft-tokens", type=click.IntRange(min=1), multiple=True, help="A draft length; may be repeated.  [default: all]"
+)
+@click.option(
+    "--context",
+    "contexts",
+    type=click.IntRange(min=1),
+    multiple=True,
+    help="Also with prompts of so many tokens, repeated text; may be repeated.",
+)
+@click.option(
+    "--max-new", type=click.IntRange(min=2), default=64, show_default=True, help="New tokens after each prompt."
+)
+@click.option(
+    "--repetitions", type=click.IntRange(min=1), default=3, show_default=True, help="Repetitions, interleaved."
+)
+@click.option(
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write every figure to this file."
+)
+@click.option(
+    "--html",
+    "html_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a report with plots to this file.",
+)
+@debug_option
+def bench(
+    artifact: Path,
+    prompts: Path | None,
+    draft_tokens: tuple[int, ...],
+    contexts: tuple[int, ...],
+    max_new: int,
+    repetitions: int,
+    json_file: Path | None,
+    html_file: Path | None,
+) -> None:
+    """Measure ARTIFACT: plain decoding and every drafter with every number of draft tokens.
+
+    All engines are loaded together, and the repetitions of all ways to decode are interleaved, so that what else the
+    machine does touches all alike. Rates are medians with the least and the most of the repetitions.
+    """
+    for file in (json_file, html_file):
+        if file is not None and not file.resolve().parent.is_dir():
+            raise click.UsageError(f"{file} cannot be written: its directory does not exist")
+    try:
+        opened = open_artifact(artifact)
+        backend = choose_backend(opened)
+        plans = _plans(opened, backend, draft_tokens)
+        texts = _prompts(opened, prompts, contexts, max_new)
+        console = Console(stderr=True)
+
+        def tell(done: int, total: int) -> None:
+            console.print(f"repetition {done} of {total}", highlight=False)
+
+        measured = measure(opened, backend, plans, texts, max_new, repetitions, tell)
+    except (ArtifactError, RunError) as error:
+        raise click.ClickException(str(error)) from error
+    report = {
+        "artifact": str(artifact),
+        "model": opened.manifest.model.name,
+        "backend": backend,
+        "max_new": max_new,
+        "repetitions": repetitions,
+        "peak_memory_bytes": peak_memory(),
+        "measured": [{"name": entry.name, **asdict(entry)} for entry in measured],
+    }
+    try:
+        if json_file is not None:
+            json_file.write_text(json.dumps(report, indent=2) + "\n")
+        if html_file is not None:
+            html_file.write_text(render(report, measured), encoding="utf-8")
+    except OSError as error:
+        raise click.ClickException(f"the report cannot be written: {error}") from error
+    _print_table(measured)
+
+
+def _plans(artifact: Artifact, backend: str, wanted: Sequence[int]) -> list[SpeculationPlan]:
+    context = RunContext(backend)
+    plans = [resolve(SpeculationRequest(NONE), artifact.manifest, context)]
+    components: dict[str, Component] = {str(name): part for name, part in artifact.manifest.components.items()}
+    for name, kind in KINDS.items():
+        if name in components:
+            most = kind.limits(components[name]).most
+            lengths = [length for length in sorted(set(wanted)) if length <= most] if wanted else range(1, most + 1)
+            plans += [resolve(SpeculationRequest(name, length), artifact.manifest, context) for length in lengths]
+    return plans
+
+
+def _prompts(
+    artifact: Artifact, file: Path | None, contexts: Sequence[int], max_new: int
+) -> dict[int, Sequence[Sequence[int]]]:
+    texts = encode_prompts(artifact, read_prompts(file), max_new)
+    prompts: dict[int, Sequence[Sequence[int]]] = {0: texts}
+    # A round may run past the last token wanted.
+    room = artifact.manifest.model.max_context - max_new - 32
+    for length in sorted(set(contexts)):
+        if length > room:
+            raise RunError(
+                f"--context {length} with --max-new {max_new} does not fit the artifact's context; most: {room}"
+            )
+        tokens = list(itertools.islice(itertools.cycle(itertools.chain(*texts)), length))
+        prompts[length] = [tokens]
+    return prompts
+
+
+def _print_table(measured: Sequence[Measured]) -> None:
+    heads = ("context", "decoding", "prefill/s", "tokens/s", "spread", "draft", "verify", "host", "a round")
+    table = Table(*heads, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for column in table.columns[2:]:
+        column.justify = "right"
+    for entry in measured:
+        table.add_row(
+            str(entry.context or "text"),
+            entry.name,
+            f"{entry.prefill.median:.0f}",
+            f"{entry.decode.median:.0f}",
+            f"{entry.decode.least:.0f}-{entry.decode.most:.0f}",
+            f"{entry.draft_ms:.2f}",
+            f"{entry.verify_ms:.2f}",
+            f"{entry.host_ms:.2f}",
+            f"{entry.tokens_per_round:.2f} ({entry.accepted_per_round:.2f})",
+        )
+    console = Console(highlight=False)
+    console.print(table)
+    console.print("draft, verify and host in milliseconds of one round; a round: its tokens (its accepted drafts)")
+    console.print(f"peak memory with all engines loaded: {peak_memory() / 1e6:.0f} MB")
