@@ -23,7 +23,8 @@ h2 { font-size: 1.1rem; margin: 0; } p { color: var(--soft); margin: .2rem 0 1re
 .figures { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 480px), 1fr)); }
 figure { margin: 0; padding: 1rem;
   background: var(--card); border: 1px solid var(--line); border-radius: 8px; min-width: 0; }
-svg { width: 100%; height: auto; display: block; } svg text { fill: var(--soft); font-size: 13px; }
+svg { width: 100%; height: auto; display: block; }
+svg text { fill: var(--soft); font-size: 13px; }
 .grid { stroke: var(--line); } .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%;
   font-variant-numeric: tabular-nums; font-size: .9rem; }
@@ -109,9 +110,9 @@ def _figure(
     marks = []
     for tick in range(5):
         y = TOP + height * (1 - tick / 4)
-        value = f"{top * tick / 4:.3g}" if top < 1000 else f"{top * tick / 4:.0f}"
+        text = f"{top * tick / 4:.3g}" if top < 1000 else f"{top * tick / 4:.0f}"
         marks.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        marks.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value}</text>')
+        marks.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{text}</text>')
     for i, (label, column) in enumerate(zip(labels, columns, strict=True)):
         begin, each = LEFT + width * (i + 0.15), width * 0.7 / (1 if stacked else len(column))
         floor = float(TOP + height)
@@ -144,4 +145,5 @@ def _table(measured: Sequence[Measured]) -> str:
                  f"{e.host_ms:.2f}", f"{e.tokens_per_round:.2f}", f"{e.accepted_per_round:.2f}", positions)  # fmt: skip
         rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
     header = "".join(f"<th>{cell}</th>" for cell in head)
-    return f'<section><h2>All figures</h2><div class="scroll"><table><tr>{header}</tr>{"".join(rows)}</table></div></section>'
+    table = f"<table><tr>{header}</tr>{''.join(rows)}</table>"
+    return f'<section><h2>All figures</h2><div class="scroll">{table}</div></section>'
