@@ -21,7 +21,8 @@ from dfc.runtime.cli.options import debug_option
 from dfc.runtime.drafters import KINDS
 from dfc.runtime.engines import choose_backend
 from dfc.runtime.errors import RunError
-from dfc.runtime.plan import NONE, RunContext, SpeculationPlan, SpeculationRequest, resolve
+from dfc.runtime.plan import RunContext, SpeculationPlan, SpeculationRequest, resolve
+from dfc.runtime.policy import NONE
 
 
 @click.command(short_help="Measure an artifact.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
@@ -29,8 +30,10 @@ svg text { fill: var(--soft); font-size: 13px; }
 table { border-collapse: collapse; width: 100%;
   font-variant-numeric: tabular-nums; font-size: .9rem; }
 th, td { padding: .3rem .6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
+td:last-child { white-space: normal; }
 th:first-child, td:first-child { text-align: left; }
-.key { display: flex; flex-wrap: wrap; gap: .2rem 1rem; font-size: .85rem; } .key i { display: inline-block; width: .8em;
+.key { display: flex; flex-wrap: wrap; gap: .2rem 1rem; font-size: .85rem; }
+.key i { display: inline-block; width: .8em;
   height: .8em; margin-right: .35em; border-radius: 2px; }
 section { margin-top: 1.5rem; }
 """
@@ -106,6 +109,9 @@ def _figure(
     """Bars: side by side, or one above the other where `stacked`."""
     columns = [[values[i] if i < len(values) else 0.0 for values in series.values()] for i in range(len(labels))]
     top = max((sum(column) if stacked else max(column) for column in columns), default=0.0) or 1.0
+    # The next round number, so that the marks of the axis are round, too.
+    unit = 10.0 ** math.floor(math.log10(top))
+    top = next(step * unit for step in (1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8, 10) if step * unit >= top * (1 - 1e-9))
     height, width = HEIGHT - TOP - BOTTOM, (WIDTH - LEFT) / len(labels)
     marks = []
     for tick in range(5):
