@@ -14,6 +14,8 @@ from tests.cli.process import dfc
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = [
+    ,
+]
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
