@@ -67,6 +67,7 @@ class BuildRequest:
     force: bool = False
     cache: Path | None = None
     """Directory of compiled stages to take from and to add to; None compiles everything."""
+    no_mtp: bool = False
 
 
 @dataclass(frozen=True)
@@ -154,12 +155,12 @@ def plan_build(request: BuildRequest) -> BuildPlan:
     drafters = _find_drafters(request, spec, one_stage=bool(backend.prompt_rows))
     max_context = find_max_context(request.max_context, spec, drafters)
     if request.draft_tokens is not None and not drafters:
-        raise BuildError(f"--draft-tokens needs a drafter: {spec.directory} has no MTP head and no --draft is given")
+        raise BuildError(f"--draft-tokens needs a drafter: no --draft is given, and no MTP head is used")
     return BuildPlan(spec, drafters, backend, max_context, conversion)
 
 
 def _find_drafters(request: BuildRequest, spec: TargetSpec, *, one_stage: bool) -> tuple[DrafterBuild, ...]:
-    head = mtp.find_drafter(spec, request.draft_tokens, one_stage=one_stage)
+    head = None if request.no_mtp else mtp.find_drafter(spec, request.draft_tokens, one_stage=one_stage)
     found = [] if head is None else [head]
     for directory in request.drafts:
         drafter = load_drafter(directory, spec, request.draft_tokens)

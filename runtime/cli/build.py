@@ -55,6 +55,7 @@ DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 @click.option("--workspace", type=click.IntRange(min=1), help="Megabytes of scratch memory an engine may plan with.")
 @click.option("--opt-level", type=click.IntRange(0, 5), help="Builder's effort.  [default: the library's]")
 @click.option("--no-cache", is_flag=True, help="Compile every stage, also those that an earlier build has left.")
+@click.option("--no-mtp", is_flag=True, help="Leave out the MTP head of TARGET.")
 @click.option("--force", is_flag=True, help="Replace an artifact that is already there.")
 @debug_option
 def build(
@@ -70,6 +71,7 @@ def build(
     opt_level: int | None,
     no_cache: bool,
     force: bool,
+    no_mtp: bool,
 ) -> None:
     """Build an artifact from the Hugging Face checkpoint directory TARGET and its drafters.
 
@@ -88,7 +90,9 @@ def build(
     capabilities = tuple(part.strip() for part in (compute_capabilities or "").split(",") if part.strip())
     options = EngineOptions(capabilities, None if workspace is None else workspace << 20, opt_level)
     cache = None if no_cache else cache_directory("stages")
-    request = BuildRequest(target, drafts, output, backend, dtype, max_context, draft_tokens, options, force, cache)
+    request = BuildRequest(
+        target, drafts, output, backend, dtype, max_context, draft_tokens, options, force, cache, no_mtp
+    )
     console = Console(stderr=True, highlight=False)
     try:
         if console.is_terminal:

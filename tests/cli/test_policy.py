@@ -39,3 +39,15 @@ def test_wrong_policies_are_one_sentence(reference_artifact: Artifact) -> None:
     assert missing.returncode == 1
     assert b"the artifact holds dflash2 and mtp" in missing.stderr
     assert b"Traceback" not in missing.stderr
+
+
+def test_the_mtp_head_can_be_left_out(reference: Path, tmp_path: Path) -> None:
+    artifact = tmp_path / "artifact"
+    built = dfc("build", reference / "target", "--draft", reference / "dflash2", "--no-mtp", "-o", artifact)
+    assert built.returncode == 0, built.stderr
+    manifest = json.loads((artifact / "manifest.json").read_text())
+    assert set(manifest["components"]) == {"target", "dflash2"}
+    assert not any(stage.startswith("draft_mtp") for stage in manifest["stages"])
+    refused = dfc("run", artifact, "--prompt", "a", "--spec", "mtp")
+    assert refused.returncode == 1
+    assert b"the artifact holds dflash2" in refused.stderr
