@@ -14,8 +14,6 @@ from tests.cli.process import dfc
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = [
-    ,
-]
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
