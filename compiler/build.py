@@ -24,8 +24,8 @@ from dfc.artifacts import (
 from dfc.artifacts.turns import only_build
 from dfc.artifacts.writer import make_parent
 from dfc.compiler.checkpoint import TargetSpec, load_target
-from dfc.compiler.context import find_max_context
 from dfc.compiler.checkpoint.origin import find_origin
+from dfc.compiler.context import find_max_context
 from dfc.compiler.conversion import CONVERTED, Conversion, checkpoint_files, plan_conversion
 from dfc.compiler.engines import BACKENDS
 from dfc.compiler.engines.backend import Backend, EngineOptions, EngineRequest, Report
@@ -155,7 +155,7 @@ def plan_build(request: BuildRequest) -> BuildPlan:
     drafters = _find_drafters(request, spec, one_stage=bool(backend.prompt_rows))
     max_context = find_max_context(request.max_context, spec, drafters)
     if request.draft_tokens is not None and not drafters:
-        raise BuildError(f"--draft-tokens needs a drafter: no --draft is given, and no MTP head is used")
+        raise BuildError("--draft-tokens needs a drafter: no --draft is given, and no MTP head is used")
     return BuildPlan(spec, drafters, backend, max_context, conversion)
 
 

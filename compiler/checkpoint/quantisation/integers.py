@@ -28,7 +28,8 @@ class StoredIntegers:
     """How a format stores an integer matrix [N, K]; every tensor is read only when it is written.
 
     ``codes`` [N, K] uint8 (or ``values``: the tensor in the form of `QuantisedWeight` already), ``scales`` [N, G] as
-    stored items, with ``stored_scales`` where they lie so in the checkpoint, ``zero_points`` [N, G] uint8, ``groups`` [K] int32: the group of each column where it is not the
+    stored items, with ``stored_scales`` where they lie so in the checkpoint, ``zero_points`` [N, G] uint8,
+    ``groups`` [K] int32: the group of each column where it is not the
     column's number over ``group_size``.
     """
 
