@@ -8,6 +8,7 @@ from typing import Protocol
 
 from dfc.runtime.drafters.kind import Drafter
 from dfc.runtime.history import History
+from dfc.runtime.sampling import Sampling
 from dfc.runtime.target import AdvancingTarget, Block, VerifyingTarget
 
 PREFILL_ROWS = 256
@@ -43,6 +44,9 @@ class Decoder(Protocol):
     def reseed(self, seed: int) -> None:
         """Draw what comes with other random numbers; without effect on greedy decoding."""
 
+    def sample_as(self, sampling: Sampling) -> None:
+        """Draw what comes from another distribution; for a decoder that was loaded to sample."""
+
     def start(self, prompt: Sequence[int], keep: int = 0) -> int:
         """Take in the prompt, from where it leaves the tokens committed before, and return the first new token.
 
@@ -68,6 +72,9 @@ class PlainDecoder:
 
     def reseed(self, seed: int) -> None:
         self._target.seed = seed
+
+    def sample_as(self, sampling: Sampling) -> None:
+        self._target.sample_as(sampling)
 
     def start(self, prompt: Sequence[int], keep: int = 0) -> int:
         self.reused = self._target.length = self._history.continue_to(prompt)
@@ -101,6 +108,9 @@ class SpeculativeDecoder:
 
     def reseed(self, seed: int) -> None:
         self._target.seed = seed
+
+    def sample_as(self, sampling: Sampling) -> None:
+        self._target.sample_as(sampling)
 
     def start(self, prompt: Sequence[int], keep: int = 0) -> int:
         self._continue_to(prompt)

@@ -41,6 +41,10 @@ class Sampling:
         return {name: value for name, value in given.items() if value != NEUTRAL_PENALTIES[name]}
 
 
+LIKELIEST = Sampling(temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, seed=0)
+"""Greedy decoding, for an answer whose neighbours are sampled."""
+
+
 def uniforms(seed: int, stream: int, position: int, count: int) -> Array:
     """Return float32 numbers in [0, 1) for `count` positions from `position` on.
 
@@ -64,17 +68,21 @@ class SamplingInputs:
             if name in names
         }
         self._constants = {name: engine.share("float32", (1,)) for name in CONSTANTS}
+        self._top_k = engine.share("int64", (1,))
+        self._prompt_rows = engine.share("int64", (1,))
+        self.shape(sampling)
+
+    def shape(self, sampling: Sampling) -> None:
+        """Shape the distribution of the calls to come."""
         for name, buffer in self._constants.items():
             buffer.write(np.array([getattr(sampling, name)], np.float32))
-        self._constants["top_k"] = engine.share("int64", (1,))
-        self._constants["top_k"].write(integers([sampling.top_k]))
-        self._prompt_rows = engine.share("int64", (1,))
+        self._top_k.write(integers([sampling.top_k]))
 
     @property
     def buffers(self) -> dict[str, Buffer]:
         """The buffers by the names of the stage's inputs."""
         noise = {name: buffer for name, (_, buffer) in self._noise.items()}
-        return {"prompt_rows": self._prompt_rows, **self._constants, **noise}
+        return {"prompt_rows": self._prompt_rows, "top_k": self._top_k, **self._constants, **noise}
 
     def write(self, seed: int, position: int, prompt_rows: int) -> None:
         """Set the numbers for a call whose first judged row chooses the token at `position`; of its rows `prompt_rows`

@@ -12,6 +12,7 @@ from dfc.runtime.drafters.kind import Drafter
 from dfc.runtime.engine import Array, Buffer
 from dfc.runtime.history import History
 from dfc.runtime.policy import Choice, Policy
+from dfc.runtime.sampling import Sampling
 from dfc.runtime.target import Block, VerifyingTarget
 
 
@@ -82,6 +83,9 @@ class SwitchingDecoder:
 
     def reseed(self, seed: int) -> None:
         self._target.seed = seed
+
+    def sample_as(self, sampling: Sampling) -> None:
+        self._target.sample_as(sampling)
 
     def start(self, prompt: Sequence[int], keep: int = 0) -> int:
         possible = self._policy.possible(len(prompt))

@@ -48,6 +48,12 @@ class AdvancingTarget:
         """The rows of the calls to run once while loading."""
         return self._engine.prepared_rows
 
+    def sample_as(self, sampling: Sampling) -> None:
+        """Draw what comes from another distribution; the target must have been made to sample."""
+        assert self._sampling is not None
+        self._sampling.shape(sampling)
+        self.seed = sampling.seed
+
     def advance(self, ids: Sequence[int], *, prompt: bool = False) -> int:
         """Commit tokens, of a prompt or of the answer, and return the target's next one."""
         rows = self._engine.fit(T=len(ids))["T"]
@@ -108,6 +114,15 @@ class VerifyingTarget:
     def prepared_rows(self) -> tuple[int, ...]:
         """The rows of the calls to run once while loading."""
         return self._engine.prepared_rows
+
+    def sample_as(self, sampling: Sampling) -> None:
+        """Draw what comes from another distribution; the target must have been made to sample."""
+        assert self._sampling is not None
+        self._sampling = sampling
+        for calls in self._calls.values():
+            assert calls.sampling is not None
+            calls.sampling.shape(sampling)
+        self.seed = sampling.seed
 
     def commit(self, ids: Sequence[int], following: int | None = None) -> Block:
         """Commit prompt tokens; `following` is the prompt token after them, None at the prompt's end."""

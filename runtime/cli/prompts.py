@@ -27,6 +27,7 @@ class PromptRequest:
     prompt: str | None
     prompt_file: Path | None
     prompt_ids: str | None
+    prompts_file: Path | None
     messages: Path | None
     chat: bool
     system: str | None
@@ -44,9 +45,13 @@ class PromptRequest:
         Raises:
             click.UsageError: they do not.
         """
-        raw = [name for name in ("prompt", "prompt_file", "prompt_ids") if getattr(self, name) is not None]
+        raw = [
+            name for name in ("prompt", "prompt_file", "prompt_ids", "prompts_file") if getattr(self, name) is not None
+        ]
         if len(raw) + self.templated > 1:
-            raise click.UsageError("give one of --prompt, --prompt-file, --prompt-ids and --messages or --chat")
+            raise click.UsageError(
+                "give one of --prompt, --prompt-file, --prompt-ids, --prompts-file and --messages or --chat"
+            )
         if self.chat and self.messages == STDIN:
             raise click.UsageError("--chat reads standard input itself; give --messages a file")
         for name in ("system", "chat_template", "template_arg"):
@@ -62,6 +67,12 @@ prompt_options = option_group(
         "--prompt-file", type=click.Path(path_type=Path), help="File whose text is the prompt, byte for byte."
     ),
     click.option("--prompt-ids", help="Prompt as token ids: 1,2,3."),
+    click.option(
+        "--prompts-file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Many prompts: JSON lines with prompt, prompt_ids or messages, and options such as max_new or seed.",
+    ),
     click.option(
         "--messages",
         type=click.Path(path_type=Path),

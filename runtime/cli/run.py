@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -13,8 +12,11 @@ from dfc.artifacts import ArtifactError, open_artifact
 from dfc.runtime.cli.chat import converse, prepare_chat
 from dfc.runtime.cli.checking import check_on_load, skip_check
 from dfc.runtime.cli.interrupt import INTERRUPTED, Interrupt
+from dfc.runtime.cli.many import prepare_jobs, run_jobs, with_own_seeds
 from dfc.runtime.cli.options import debug_option
 from dfc.runtime.cli.prompts import PromptRequest, prompt_options, read_prompt
+from dfc.runtime.cli.prompts_file import read_prompts_file
+from dfc.runtime.cli.report import report
 from dfc.runtime.cli.sampling import SamplingRequest, describe, resolve_sampling, sampling_options
 from dfc.runtime.cli.stopping import StopRequest, read_limits, stop_options
 from dfc.runtime.cli.trace import TraceFile
@@ -82,12 +84,16 @@ def run(
     Neither depends on the drafter. Where the model's generation_config.json says to sample, its values are the
     defaults.
 
-    Without --prompt, --prompt-file, --prompt-ids, --messages or --chat the prompt is read from standard input. Text
-    streams to standard output, statistics go to standard error. Ctrl-C stops after the current round.
+    With --prompts-file a JSON line is printed for every prompt, in order.
+
+    Without an option that gives a prompt, it is read from standard input. Text streams to standard output, statistics
+    go to standard error. Ctrl-C stops after the current round.
 
     The first run checks the digest of every file it reads, later ones read again only what looks changed.
     """
     prompts.check()
+    if prompts.prompts_file is not None and as_json:
+        raise click.UsageError("--prompts-file prints a JSON line for each prompt by itself; leave out --json")
     if prompts.chat and as_json:
         raise click.UsageError("--chat gives text only; leave out --json")
     if spec_policy is not None and spec != AUTO:
@@ -105,6 +111,13 @@ def run(
             plan = resolve(SpeculationRequest(spec, draft_tokens), opened.manifest, context)
         codec = load_codec(opened)
         limits = read_limits(stopping, opened, codec)
+        if prompts.prompts_file is not None:
+            read = read_prompts_file(prompts.prompts_file, sampling, stopping, opened, codec)
+            jobs = prepare_jobs(with_own_seeds(read, sampling.seed), read_defaults(opened), opened, codec)
+            check(opened, decoder_files(opened, plan, backend, jobs[0].sampling))
+            with TraceFile(trace) as tracer:
+                decoder = load_decoder(opened, plan, backend, sampling=jobs[0].sampling)
+                return run_jobs(jobs, decoder, plan, codec, tracer.write)
         drawn = resolve_sampling(sampling, read_defaults(opened))
         check(opened, decoder_files(opened, plan, backend, drawn))
         if prompts.chat:
@@ -135,25 +148,11 @@ def run(
         raise click.ClickException(str(error)) from error
     rest = answer.finish() if answer is not None else ",".join(map(str, generation.token_ids))
     if as_json:
-        click.echo(json.dumps(_report(generation, plan, drawn, answer)))
+        click.echo(json.dumps(report(generation, plan, drawn, answer)))
     else:
         click.echo(rest)
         _print_statistics(generation, plan, drawn)
     return INTERRUPTED if generation.finish_reason == "interrupted" else 0
-
-
-def _report(
-    generation: Generation, plan: Plan, sampling: Sampling | None, answer: AnswerText | None
-) -> dict[str, object]:
-    return {
-        "text": None if answer is None else answer.text,
-        "token_ids": generation.token_ids,
-        "finish_reason": generation.finish_reason,
-        "stop_reason": generation.stop_reason,
-        "speculation": plan.describe(),
-        "sampling": None if sampling is None else asdict(sampling),
-        "stats": asdict(generation.statistics),
-    }
 
 
 def _print_statistics(generation: Generation, plan: Plan, sampling: Sampling | None) -> None:
