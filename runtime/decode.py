@@ -9,6 +9,7 @@ from typing import Protocol
 from dfc.runtime.drafters.kind import Drafter
 from dfc.runtime.history import History
 from dfc.runtime.sampling import Sampling
+from dfc.runtime.states import States
 from dfc.runtime.target import AdvancingTarget, Block, VerifyingTarget
 
 PREFILL_ROWS = 256
@@ -28,6 +29,19 @@ class Round:
     tokens: tuple[int, ...]
     drafter: str = ""
     reason: str = ""
+
+
+@dataclass(frozen=True)
+class InFlight:
+    """A sequence after its last round, for a batch to go on with: its ``length`` (committed tokens), the ``next_ids``
+    after the rows of that round and the target's ``states``; with a drafter its ``drafter`` and the ``block`` that this
+    has not taken in."""
+
+    length: int
+    next_ids: tuple[int, ...]
+    states: States
+    drafter: Drafter | None = None
+    block: Block | None = None
 
 
 class Decoder(Protocol):
@@ -91,6 +105,10 @@ class PlainDecoder:
         self._history.add([anchor])
         return Round(anchor, (), 0, (self._anchor,))
 
+    def in_flight(self) -> InFlight:
+        """Return the sequence as it is."""
+        return InFlight(self._target.length, (self._anchor,), self._target.states)
+
 
 class SpeculativeDecoder:
     """A drafter proposes, the target judges: every round adds the accepted drafts and one token of the target's own."""
@@ -132,6 +150,11 @@ class SpeculativeDecoder:
         proposed, self._block = self._target.verify_drafted(anchor, drafts, self._drafter.draft_tokens)
         self._history.add((anchor, *proposed[: self._block.accepted]))
         return Round(anchor, tuple(proposed), self._block.accepted, self._block.next_ids)
+
+    def in_flight(self) -> InFlight:
+        """Return the sequence as it is after a round."""
+        assert self._block is not None
+        return InFlight(self._target.length, self._block.next_ids, self._target.states, self._drafter, self._block)
 
     def _forget(self) -> None:
         self._history.reset()

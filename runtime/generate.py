@@ -49,6 +49,38 @@ def check_room(prompt_tokens: int, limits: Limits) -> None:
         )
 
 
+class Answer:
+    """An answer while its tokens come: what is kept of them, and what ends it."""
+
+    def __init__(self, prompt_tokens: int, limits: Limits, watch: Callable[[int], str | None]) -> None:
+        self.token_ids: list[int] = []
+        self.finish_reason: FinishReason | None = None
+        self._stop_reason: str | int | None = None
+        self._limits = limits
+        self._watch = watch
+        self._room = min(limits.max_new, limits.max_context - prompt_tokens)
+
+    def take(self, tokens: Sequence[int]) -> Sequence[int]:
+        """Take in a round's tokens and return those up to the answer's end."""
+        kept = 0
+        while self.finish_reason is None and kept < len(tokens):
+            token = tokens[kept]
+            kept += 1
+            self.token_ids.append(token)
+            self._stop_reason = token if token in self._limits.stop_token_ids else self._watch(token)
+            if self._stop_reason is not None:
+                self.finish_reason = "stop"
+            elif len(self.token_ids) == self._room:
+                self.finish_reason = "length" if self._room == self._limits.max_new else "context"
+        return tokens[:kept]
+
+    def finish(self, recorder: StatisticsRecorder) -> Generation:
+        """Return the answer that has ended."""
+        assert self.finish_reason is not None
+        statistics = recorder.finish(len(self.token_ids))
+        return Generation(tuple(self.token_ids), self.finish_reason, self._stop_reason, statistics)
+
+
 def generate(
     decoder: Decoder,
     prompt: Sequence[int],
@@ -70,37 +102,24 @@ def generate(
         RunError: the prompt fills the context.
     """
     check_room(len(prompt), limits)
+    answer = Answer(len(prompt), limits, watch)
     recorder = StatisticsRecorder(prompt_tokens=len(prompt))
-    room = min(limits.max_new, limits.max_context - len(prompt))
-    token_ids: list[int] = []
-    stop_reason: str | int | None = None
 
-    def take(tokens: Sequence[int]) -> FinishReason | None:
-        nonlocal stop_reason
-        reason: FinishReason | None = None
-        kept = 0
-        while reason is None and kept < len(tokens):
-            token = tokens[kept]
-            kept += 1
-            stop_reason = token if token in limits.stop_token_ids else watch(token)
-            if stop_reason is not None:
-                reason = "stop"
-            elif len(token_ids) + kept == room:
-                reason = "length" if room == limits.max_new else "context"
-        token_ids.extend(tokens[:kept])
-        on_tokens(tokens[:kept])
-        return reason if reason is not None or not interrupted() else "interrupted"
+    def take(tokens: Sequence[int]) -> None:
+        on_tokens(answer.take(tokens))
+        if answer.finish_reason is None and interrupted():
+            answer.finish_reason = "interrupted"
 
     began = time.perf_counter()
     first = decoder.start(prompt, keep)
     recorder.reused_tokens = decoder.reused
     recorder.prefill_seconds = time.perf_counter() - began
-    finish_reason = take((first,))
+    take((first,))
     began = time.perf_counter()
-    while finish_reason is None:
+    while answer.finish_reason is None:
         finished = decoder.step()
         recorder.add(finished)
         on_round(finished)
-        finish_reason = take(finished.tokens)
+        take(finished.tokens)
     recorder.decode_seconds = time.perf_counter() - began
-    return Generation(tuple(token_ids), finish_reason, stop_reason, recorder.finish(len(token_ids)))
+    return answer.finish(recorder)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dfc.artifacts import Artifact
 from dfc.artifacts.tensors import files_of_stages
+from dfc.runtime.batch import AdvancingBatch, Batch, DraftingBatch, VerifyingBatch
 from dfc.runtime.decode import PREFILL_ROWS, Decoder, PlainDecoder, SpeculativeDecoder
+from dfc.runtime.engine import Engine, OpenStage
 from dfc.runtime.engines import open_engines
-from dfc.runtime.plan import Plan, SwitchingPlan
+from dfc.runtime.engines.onnxruntime import BACKEND as ONNXRUNTIME
+from dfc.runtime.errors import RunError
+from dfc.runtime.plan import Plan, SpeculationPlan, SwitchingPlan
 from dfc.runtime.sampling import Sampling
 from dfc.runtime.switching import SwitchingDecoder
 from dfc.runtime.target import AdvancingTarget, VerifyingTarget
@@ -27,6 +31,30 @@ def load_decoder(
     decoder = _assemble(artifact, plan, backend, prefill_rows, sampling)
     decoder.warm_up()
     return decoder
+
+
+def load_batch(artifact: Artifact, plan: Plan, size: int, sampling: Sampling | None = None) -> Batch:
+    """Load the plan's engines and return what decodes `size` sequences at once, on onnxruntime.
+
+    Raises:
+        RunError: an engine is missing or cannot be loaded, or a policy chooses the drafters.
+    """
+    if isinstance(plan, SwitchingPlan):
+        raise RunError("--spec-policy chooses for one sequence; leave out --batch-size or take --spec")
+    engines: dict[str, Engine] = {}
+    opened = open_engines(artifact, ONNXRUNTIME)
+
+    def open_once(stage: str) -> Engine:
+        if stage not in engines:
+            engines[stage] = opened(stage)
+        return engines[stage]
+
+    single = _assemble_fixed(open_once, plan, PREFILL_ROWS, sampling)
+    target = open_once(_target_stage(plan, sampling))
+    if plan.drafter is None:
+        return Batch(single, AdvancingBatch(target, size, sampling is not None))
+    draft = DraftingBatch(open_once(plan.draft_stage), plan.draft_tokens, size)
+    return Batch(single, VerifyingBatch(target, draft, size, sampling is not None))
 
 
 def text_files(artifact: Artifact) -> frozenset[str]:
@@ -50,14 +78,21 @@ def _target_stage(plan: Plan, sampling: Sampling | None) -> str:
 
 def _assemble(artifact: Artifact, plan: Plan, backend: str, prefill_rows: int, sampling: Sampling | None) -> Decoder:
     open_stage = open_engines(artifact, backend)
-    engine = open_stage(_target_stage(plan, sampling))
     if isinstance(plan, SwitchingPlan):
+        engine = open_stage(_target_stage(plan, sampling))
         drafters = {
             candidate.speculation: candidate.drafter.open(open_stage(candidate.draft_stage), candidate.draft_tokens)
             for candidate in plan.candidates
             if candidate.drafter is not None
         }
         return SwitchingDecoder(VerifyingTarget(engine, sampling), drafters, plan.policy, prefill_rows)
+    return _assemble_fixed(open_stage, plan, prefill_rows, sampling)
+
+
+def _assemble_fixed(
+    open_stage: OpenStage, plan: SpeculationPlan, prefill_rows: int, sampling: Sampling | None
+) -> PlainDecoder | SpeculativeDecoder:
+    engine = open_stage(_target_stage(plan, sampling))
     if plan.drafter is None:
         return PlainDecoder(AdvancingTarget(engine, sampling), prefill_rows)
     drafter = plan.drafter.open(open_stage(plan.draft_stage), plan.draft_tokens)

@@ -59,6 +59,14 @@ class States:
         for name, pair in self._states.items():
             pair[self.current].write(copied[name])
 
+    def copy_row(self, row: int, other: States) -> None:
+        """Set a row of the current caches and states to those of another's only sequence."""
+        others = other.snapshot()
+        for name, buffer in self.snapshot().items():
+            values = buffer.read()
+            values[row] = others[name].read()[0]
+            buffer.write(values)
+
     def snapshot(self) -> Mapping[str, Buffer]:
         """Return the current caches and states by input name."""
         return self._caches | {name: pair[self.current] for name, pair in self._states.items()}

@@ -12,7 +12,7 @@ from dfc.artifacts import ArtifactError, open_artifact
 from dfc.runtime.cli.chat import converse, prepare_chat
 from dfc.runtime.cli.checking import check_on_load, skip_check
 from dfc.runtime.cli.interrupt import INTERRUPTED, Interrupt
-from dfc.runtime.cli.many import prepare_jobs, run_jobs, with_own_seeds
+from dfc.runtime.cli.many import prepare_jobs, run_batch, run_jobs, with_own_seeds
 from dfc.runtime.cli.options import debug_option
 from dfc.runtime.cli.prompts import PromptRequest, prompt_options, read_prompt
 from dfc.runtime.cli.prompts_file import read_prompts_file
@@ -22,10 +22,11 @@ from dfc.runtime.cli.stopping import StopRequest, read_limits, stop_options
 from dfc.runtime.cli.trace import TraceFile
 from dfc.runtime.drafters import KINDS
 from dfc.runtime.engines import choose_backend
+from dfc.runtime.engines.onnxruntime import BACKEND as ONNXRUNTIME
 from dfc.runtime.errors import RunError
 from dfc.runtime.generate import Generation, check_room, generate
 from dfc.runtime.generation_config import read_defaults
-from dfc.runtime.load import decoder_files, load_decoder, text_files
+from dfc.runtime.load import decoder_files, load_batch, load_decoder, text_files
 from dfc.runtime.plan import AUTO, CHOICES, Plan, RunContext, SpeculationRequest, resolve, resolve_thresholds
 from dfc.runtime.policy import Segment, parse_segments
 from dfc.runtime.sampling import Sampling
@@ -59,6 +60,13 @@ def _read_policy(context: click.Context, option: click.Parameter, text: str | No
     help="Drafters by sequence length, such as mtp<4096<=dflash2<32768<=none.",
 )
 @click.option("--draft-tokens", type=click.IntRange(min=0), help="Tokens drafted in a round.  [default: the drafter's]")
+@click.option(
+    "--batch-size",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Prompts of --prompts-file decoded side by side.",
+)
 @sampling_options
 @stop_options
 @click.option("--json", "as_json", is_flag=True, help="Print one object with text, token ids and statistics.")
@@ -73,6 +81,7 @@ def run(
     spec: str,
     spec_policy: tuple[Segment, ...] | None,
     draft_tokens: int | None,
+    batch_size: int,
     sampling: SamplingRequest,
     stopping: StopRequest,
     as_json: bool,
@@ -92,6 +101,10 @@ def run(
     The first run checks the digest of every file it reads, later ones read again only what looks changed.
     """
     prompts.check()
+    if prompts.prompts_file is None and batch_size > 1:
+        raise click.UsageError("--batch-size needs --prompts-file: there is one prompt")
+    if prompts.prompts_file is not None and trace is not None:
+        raise click.UsageError("--trace follows one prompt; leave it out or leave out --prompts-file")
     if prompts.prompts_file is not None and as_json:
         raise click.UsageError("--prompts-file prints a JSON line for each prompt by itself; leave out --json")
     if prompts.chat and as_json:
@@ -115,9 +128,12 @@ def run(
             read = read_prompts_file(prompts.prompts_file, sampling, stopping, opened, codec)
             jobs = prepare_jobs(with_own_seeds(read, sampling.seed), read_defaults(opened), opened, codec)
             check(opened, decoder_files(opened, plan, backend, jobs[0].sampling))
-            with TraceFile(trace) as tracer:
-                decoder = load_decoder(opened, plan, backend, sampling=jobs[0].sampling)
-                return run_jobs(jobs, decoder, plan, codec, tracer.write)
+            if batch_size == 1:
+                return run_jobs(jobs, load_decoder(opened, plan, backend, sampling=jobs[0].sampling), plan, codec)
+            if backend != ONNXRUNTIME:
+                raise RunError(f"--batch-size {batch_size} runs on onnxruntime; engines of {backend} take one sequence")
+            batch = load_batch(opened, plan, batch_size, sampling=jobs[0].sampling)
+            return run_batch(jobs, batch, batch_size, plan, codec)
         drawn = resolve_sampling(sampling, read_defaults(opened))
         check(opened, decoder_files(opened, plan, backend, drawn))
         if prompts.chat:

@@ -27,20 +27,20 @@ class BlockDrafter:
     def __init__(self, engine: Engine, draft_tokens: int) -> None:
         self._engine = engine
         self.draft_tokens = draft_tokens
-        self._length = 0
-        self._states = States(engine, batch=1)
+        self.length = 0
+        self.states = States(engine, batch=1)
         self._scalars = {name: engine.share("int64", (1,)) for name in ("lengths", "valid", "anchor")}
         self._slots: dict[int, _Slots] = {}
         self._calls: dict[tuple[Buffer, int], Call] = {}
 
     def reset(self) -> None:
         """Forget the sequence."""
-        self._length = 0
-        self._states.reset()
+        self.length = 0
+        self.states.reset()
 
     def rewind(self, length: int) -> None:
         """Forget the rows past `length`: what the caches hold there is never read."""
-        self._length = length
+        self.length = length
 
     def follow(self, block: Block) -> None:
         """Append context; the graph always drafts, so it is asked for the smallest block."""
@@ -56,10 +56,10 @@ class BlockDrafter:
         key = (block.features, slots)
         if key not in self._calls:
             self._calls[key] = self._bind(block.features, slots)
-        for name, value in (("lengths", self._length), ("valid", block.count), ("anchor", block.anchor)):
+        for name, value in (("lengths", self.length), ("valid", block.count), ("anchor", block.anchor)):
             self._scalars[name].write(integers([value]))
-        self._length += block.count
-        self._calls[key].run(self._length)
+        self.length += block.count
+        self._calls[key].run(self.length)
         return self._slots[slots].draft_tokens
 
     def _bind(self, features: Buffer, slots: int) -> Call:
@@ -69,7 +69,7 @@ class BlockDrafter:
             self._slots[slots] = _Slots(wanted, self._engine.share("int64", (1, slots)))
         block = self._slots[slots]
         named = self._scalars | {"features": features, "slots": block.wanted, "draft_tokens": block.draft_tokens}
-        return self._engine.bind(named | self._states.bindings(0))
+        return self._engine.bind(named | self.states.bindings(0))
 
 
 def kind_of_block_drafter(name: str, rank: int) -> DrafterKind:

@@ -9,6 +9,7 @@ from typing import Protocol
 from dfc.artifacts import Component
 from dfc.runtime.engine import Buffer, Engine
 from dfc.runtime.errors import RunError
+from dfc.runtime.states import States
 from dfc.runtime.target import Block
 
 
@@ -16,6 +17,9 @@ class Drafter(Protocol):
     """One sequence's drafter."""
 
     draft_tokens: int
+    states: States
+    length: int
+    """Rows taken in."""
 
     def reset(self) -> None:
         """Forget the sequence."""

@@ -22,8 +22,8 @@ class MTPDrafter:
 
     def __init__(self, engine: Engine, draft_tokens: int) -> None:
         self._engine = engine
-        self._length = 0
-        self._states = States(engine, batch=1)
+        self.length = 0
+        self.states = States(engine, batch=1)
         self.draft_tokens = draft_tokens
         self._lengths, self._valid = (engine.share("int64", (1,)) for _ in range(2))
         # The stage may draft more: its first ones are those that a shorter stage would draft.
@@ -33,12 +33,12 @@ class MTPDrafter:
 
     def reset(self) -> None:
         """Forget the sequence."""
-        self._length = 0
-        self._states.reset()
+        self.length = 0
+        self.states.reset()
 
     def rewind(self, length: int) -> None:
         """Forget the rows past `length`: what the caches hold there is never read."""
-        self._length = length
+        self.length = length
 
     def follow(self, block: Block) -> None:
         """Replay the rows; what the graph drafts after them is not read."""
@@ -56,10 +56,10 @@ class MTPDrafter:
         bound = self._calls[block.hidden]
         # Rows past `count` are rejected drafts: any id does.
         bound.next_ids.write(integers([(*block.next_ids, *[0] * (block.rows - block.count))]))
-        self._lengths.write(integers([self._length]))
+        self._lengths.write(integers([self.length]))
         self._valid.write(integers([block.count]))
-        self._length += block.count
-        bound.call.run(self._length + self._drafts_of_stage)
+        self.length += block.count
+        bound.call.run(self.length + self._drafts_of_stage)
 
     def _bind(self, rows: int, hidden: Buffer) -> _Bound:
         next_ids = self._engine.share("int64", (1, rows))
@@ -70,7 +70,7 @@ class MTPDrafter:
             "valid": self._valid,
             "draft_tokens": self._drafts,
         }
-        return _Bound(next_ids, self._engine.bind(named | self._states.bindings(0)))
+        return _Bound(next_ids, self._engine.bind(named | self.states.bindings(0)))
 
 
 DEFAULT_DRAFT_TOKENS = 3

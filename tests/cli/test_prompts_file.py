@@ -18,8 +18,13 @@ def write_lines(path: Path, lines: list[dict[str, Any]]) -> Path:
 
 
 @pytest.mark.parametrize("speculation", ["none", "mtp", "dflash2"])
+@pytest.mark.parametrize("batch_size", [1, 3])
 def test_every_line_gives_what_it_gives_alone(
-    reference_artifact: Artifact, reference_runs: list[dict[str, Any]], tmp_path: Path, speculation: str
+    reference_artifact: Artifact,
+    reference_runs: list[dict[str, Any]],
+    tmp_path: Path,
+    speculation: str,
+    batch_size: int,
 ) -> None:
     sampled = {"temperature": 0.9, "top_k": 20, "seed": 7, "max_new": 12}
     lines = [
@@ -30,7 +35,8 @@ def test_every_line_gives_what_it_gives_alone(
         {"prompt_ids": reference_runs[2]["prompt_ids"], "max_new": 20, "greedy": True},
     ]
     path = write_lines(tmp_path / "prompts.jsonl", lines)
-    many = dfc("run", reference_artifact.root, "--spec", speculation, "--ignore-eos", "--prompts-file", path)
+    command = ("run", reference_artifact.root, "--spec", speculation, "--ignore-eos", "--prompts-file", path)
+    many = dfc(*command, "--batch-size", batch_size)
     assert many.returncode == 0, many.stderr
     found = [json.loads(line) for line in many.stdout.splitlines()]
     assert [entry["index"] for entry in found] == [0, 1, 2, 3, 4]
@@ -92,3 +98,8 @@ def test_files_that_cannot_be_read(reference_artifact: Artifact, tmp_path: Path)
     assert_fails(dfc("run", reference_artifact.root, "--prompts-file", tmp_path / "empty"), 1, "has no prompts")
     options = ("--prompts-file", tmp_path / "empty", "--prompt", "a")
     assert_fails(dfc("run", reference_artifact.root, *options), 2, "give one of")
+
+
+def test_a_batch_needs_prompts(reference_artifact: Artifact) -> None:
+    finished = dfc("run", reference_artifact.root, "--prompt", "a", "--batch-size", 2)
+    assert_fails(finished, 2, "--batch-size needs --prompts-file")
