@@ -10,7 +10,7 @@ import numpy as np
 
 from dfc.runtime.decode import InFlight, PlainDecoder, Round, SpeculativeDecoder
 from dfc.runtime.engine import Array, Buffer, Engine
-from dfc.runtime.sampling import ACCEPT, CHOICE, CONSTANTS, LIKELIEST, Sampling, uniforms
+from dfc.runtime.sampling import LIKELIEST, Sampling, SamplingInputs
 from dfc.runtime.states import States
 
 NO_TOKEN = 0
@@ -19,11 +19,10 @@ NO_TOKEN = 0
 
 @dataclass
 class Row:
-    """One sequence of the batch: tokens committed, the tokens after the rows of its last round, and how it draws."""
+    """One sequence of the batch: tokens committed, and the tokens after the rows of its last round."""
 
     length: int
     next_ids: tuple[int, ...]
-    sampling: Sampling
 
     @property
     def anchor(self) -> int:
@@ -37,8 +36,8 @@ Rows = Mapping[int, Row]
 class BatchRounds(Protocol):
     """Does one round for all rows of a batch."""
 
-    def admit(self, place: int, sequence: InFlight) -> None:
-        """Take over a sequence's states."""
+    def admit(self, place: int, sequence: InFlight, sampling: Sampling) -> None:
+        """Take over a sequence's states, and draw its tokens so."""
 
     def step(self, rows: Rows) -> dict[int, Round]:
         """Do a round; the rows go on from it."""
@@ -62,8 +61,8 @@ class Batch:
         """Do the first round of the sequence that `start` took in, and let it go on in this place of the batch."""
         first = self._single.step()
         sequence = self._single.in_flight()
-        self._rounds.admit(place, sequence)
-        self._rows[place] = Row(sequence.length, sequence.next_ids, sampling or LIKELIEST)
+        self._rounds.admit(place, sequence, sampling or LIKELIEST)
+        self._rows[place] = Row(sequence.length, sequence.next_ids)
         return first
 
     def leave(self, place: int) -> None:
@@ -89,21 +88,23 @@ class AdvancingBatch:
         self._ids, self._lengths, self._anchor = (
             engine.share("int64", shape) for shape in ((size, 1), (size,), (size,))
         )
-        self._draws = _Draws(engine, size, judged=1) if sampled else None
+        self._sampling = SamplingInputs(engine, size) if sampled else None
         named = {"input_ids": self._ids, "lengths": self._lengths, "anchor": self._anchor}
-        named |= {} if self._draws is None else self._draws.buffers
+        named |= {} if self._sampling is None else self._sampling.buffers(judged=1)
         self._calls = [engine.bind(named | self._states.bindings(current)) for current in self._states.alternatives]
 
-    def admit(self, place: int, sequence: InFlight) -> None:
+    def admit(self, place: int, sequence: InFlight, sampling: Sampling) -> None:
         """Take over a sequence's states."""
         self._states.copy_row(place, sequence.states)
+        if self._sampling is not None:
+            self._sampling.shape(sampling, place)
 
     def step(self, rows: Rows) -> dict[int, Round]:
         """Commit every row's last token and return the next ones."""
         self._ids.write(_column(rows, self._size, lambda row: row.anchor)[:, np.newaxis])
         self._lengths.write(_column(rows, self._size, lambda row: row.length))
-        if self._draws is not None:
-            self._draws.write(rows)
+        if self._sampling is not None:
+            self._sampling.write(1, _chosen_positions(rows))
         self._calls[self._states.current].run(max(row.length for row in rows.values()) + 1)
         self._states.swap()
         anchors = self._anchor.read().tolist()
@@ -178,7 +179,7 @@ class VerifyingBatch:
         self._numbers["forced"].write(np.ones(size, np.int64))
         judged = engine.share("int64", (width,))
         judged.write(np.arange(width))
-        self._draws = _Draws(engine, size, width) if sampled else None
+        self._sampling = SamplingInputs(engine, size) if sampled else None
         self._handed_on = {
             tensor.name: engine.allocate("float32", (size, width, int(tensor.shape[-1])))
             for tensor in engine.stage.outputs
@@ -186,13 +187,15 @@ class VerifyingBatch:
         }
         draft.bind(self._handed_on)
         named = {"input_ids": self._ids, "judged": judged, **self._numbers, **self._handed_on}
-        named |= {} if self._draws is None else self._draws.buffers
+        named |= {} if self._sampling is None else self._sampling.buffers(width)
         self._calls = [engine.bind(named | self._states.bindings(current)) for current in self._states.alternatives]
 
-    def admit(self, place: int, sequence: InFlight) -> None:
+    def admit(self, place: int, sequence: InFlight, sampling: Sampling) -> None:
         """Take over a sequence's states, its drafter's, and the rows that the drafter has not taken in."""
         assert sequence.block is not None
         self._states.copy_row(place, sequence.states)
+        if self._sampling is not None:
+            self._sampling.shape(sampling, place)
         self._draft.admit(place, sequence)
         for name, buffer in (("hidden", sequence.block.hidden), ("features", sequence.block.features)):
             if buffer is not None:
@@ -207,8 +210,8 @@ class VerifyingBatch:
         self._ids.write(np.concatenate([anchors[:, np.newaxis], drafts], axis=1))
         self._numbers["lengths"].write(_column(rows, self._size, lambda row: row.length))
         self._numbers["valid"].write(_column(rows, self._size, lambda row: 1 + self._draft.draft_tokens, empty=1))
-        if self._draws is not None:
-            self._draws.write(rows)
+        if self._sampling is not None:
+            self._sampling.write(1 + self._draft.draft_tokens, _chosen_positions(rows))
         end = max(row.length for row in rows.values()) + 1 + self._draft.draft_tokens
         self._calls[self._states.current].run(end)
         self._states.swap()
@@ -223,38 +226,9 @@ class VerifyingBatch:
         return finished
 
 
-class _Draws:
-    """The inputs of a sampling stage, for every row its own."""
-
-    def __init__(self, engine: Engine, size: int, judged: int) -> None:
-        self._size = size
-        self._judged = judged
-        names = {tensor.name for tensor in engine.stage.inputs}
-        self._noise = {
-            name: (stream, engine.share("float32", (size, judged)))
-            for name, stream in (("accept_uniforms", ACCEPT), ("choice_uniforms", CHOICE))
-            if name in names
-        }
-        self._constants = {name: engine.share("float32", (size,)) for name in CONSTANTS}
-        self._top_k, self._prompt_rows = (engine.share("int64", (size,)) for _ in range(2))
-
-    @property
-    def buffers(self) -> dict[str, Buffer]:
-        """The buffers by the names of the stage's inputs."""
-        noise = {name: buffer for name, (_, buffer) in self._noise.items()}
-        return {"prompt_rows": self._prompt_rows, "top_k": self._top_k, **self._constants, **noise}
-
-    def write(self, rows: Rows) -> None:
-        """Set the numbers for a round: the first judged row of a sequence chooses the token after its anchor."""
-        shapes = [rows[place].sampling if place in rows else LIKELIEST for place in range(self._size)]
-        for name, buffer in self._constants.items():
-            buffer.write(np.array([getattr(sampling, name) for sampling in shapes], np.float32))
-        self._top_k.write(np.array([sampling.top_k for sampling in shapes], np.int64))
-        for stream, buffer in self._noise.values():
-            noise = np.zeros((self._size, self._judged), np.float32)
-            for place, row in rows.items():
-                noise[place] = uniforms(row.sampling.seed, stream, row.length + 1, self._judged)
-            buffer.write(noise)
+def _chosen_positions(rows: Rows) -> dict[int, int]:
+    """Return where the tokens stand that come after the anchors."""
+    return {place: row.length + 1 for place, row in rows.items()}
 
 
 def _column(rows: Rows, size: int, value: Callable[[Row], int], empty: int = NO_TOKEN) -> Array:

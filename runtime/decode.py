@@ -55,9 +55,6 @@ class Decoder(Protocol):
     def warm_up(self) -> None:
         """Run every call of a round once, so that the first real one finds its memory in place; then forget it."""
 
-    def reseed(self, seed: int) -> None:
-        """Draw what comes with other random numbers; without effect on greedy decoding."""
-
     def sample_as(self, sampling: Sampling) -> None:
         """Draw what comes from another distribution; for a decoder that was loaded to sample."""
 
@@ -83,9 +80,6 @@ class PlainDecoder:
 
     def warm_up(self) -> None:
         run_every_size(self, self._target, self._history.reset)
-
-    def reseed(self, seed: int) -> None:
-        self._target.seed = seed
 
     def sample_as(self, sampling: Sampling) -> None:
         self._target.sample_as(sampling)
@@ -123,9 +117,6 @@ class SpeculativeDecoder:
 
     def warm_up(self) -> None:
         run_every_size(self, self._target, self._forget)
-
-    def reseed(self, seed: int) -> None:
-        self._target.seed = seed
 
     def sample_as(self, sampling: Sampling) -> None:
         self._target.sample_as(sampling)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from dfc.runtime.engine import Array, Buffer, Engine, integers
+from dfc.runtime.engine import Array, Buffer, Engine
 
 NEUTRAL_PENALTIES = {"repetition_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0}
 """The values with which a penalty changes nothing."""
 
-CONSTANTS = ("temperature", "top_p", "min_p", *NEUTRAL_PENALTIES)
+NUMBERS = ("temperature", "top_p", "min_p", *NEUTRAL_PENALTIES)
+"""The parameters of a sequence that are float32 numbers."""
 
 ACCEPT, CHOICE = 1, 2
 """The independent streams: accepting the draft at a position, and drawing the token there."""
+
+STREAMS = {"accept_uniforms": ACCEPT, "choice_uniforms": CHOICE}
+"""By the names of a stage's inputs."""
 
 FRACTION_BITS = 23
 """A uniform number is a multiple of 2 ** -23, so that float32 holds it exactly and never rounds it to 1."""
@@ -33,6 +38,8 @@ class Sampling:
     repetition_penalty: float = NEUTRAL_PENALTIES["repetition_penalty"]
     frequency_penalty: float = NEUTRAL_PENALTIES["frequency_penalty"]
     presence_penalty: float = NEUTRAL_PENALTIES["presence_penalty"]
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """Token ids and what is added to their logits."""
 
     @property
     def penalties(self) -> dict[str, float]:
@@ -57,36 +64,53 @@ def uniforms(seed: int, stream: int, position: int, count: int) -> Array:
 
 
 class SamplingInputs:
-    """The inputs of a sampling stage for one number of judged rows."""
+    """What a sampling stage is given, for every sequence of the batch its own."""
 
-    def __init__(self, engine: Engine, sampling: Sampling, judged: int) -> None:
-        self._judged = judged
-        names = {tensor.name for tensor in engine.stage.inputs}
-        self._noise = {
-            name: (stream, engine.share("float32", (1, judged)))
-            for name, stream in (("accept_uniforms", ACCEPT), ("choice_uniforms", CHOICE))
-            if name in names
-        }
-        self._constants = {name: engine.share("float32", (1,)) for name in CONSTANTS}
-        self._top_k = engine.share("int64", (1,))
-        self._prompt_rows = engine.share("int64", (1,))
-        self.shape(sampling)
+    def __init__(self, engine: Engine, batch: int = 1) -> None:
+        self._engine = engine
+        self._seeds = [0] * batch
+        self._shapes = {tensor.name: tensor.shape for tensor in engine.stage.inputs}
+        self._prompt_rows = engine.share("int64", (batch,))
+        self._numbers = {name: engine.share("float32", (batch,)) for name in NUMBERS}
+        self._numbers["top_k"] = engine.share("int64", (batch,))
+        # A number for every token of the vocabulary: not for the host to hand over in every round.
+        self._bias = engine.allocate("float32", (batch, int(self._shapes["logit_bias"][1])))
+        self._biased = [False] * batch
+        self._noise: dict[int, dict[str, Buffer]] = {}
+        for place in range(batch):
+            self.shape(LIKELIEST, place)
 
-    def shape(self, sampling: Sampling) -> None:
-        """Shape the distribution of the calls to come."""
-        for name, buffer in self._constants.items():
-            buffer.write(np.array([getattr(sampling, name)], np.float32))
-        self._top_k.write(integers([sampling.top_k]))
+    def shape(self, sampling: Sampling, place: int = 0) -> None:
+        """Shape the distribution of one sequence, and seed it, for the calls to come."""
+        self._seeds[place] = sampling.seed
+        for name, buffer in self._numbers.items():
+            values = buffer.read()
+            values[place] = getattr(sampling, name)
+            buffer.write(values)
+        if sampling.logit_bias or self._biased[place]:
+            bias = self._bias.read()
+            bias[place] = 0.0
+            for token, value in sampling.logit_bias:
+                bias[place, token] = value
+            self._bias.write(bias)
+            self._biased[place] = bool(sampling.logit_bias)
 
-    @property
-    def buffers(self) -> dict[str, Buffer]:
-        """The buffers by the names of the stage's inputs."""
-        noise = {name: buffer for name, (_, buffer) in self._noise.items()}
-        return {"prompt_rows": self._prompt_rows, "top_k": self._top_k, **self._constants, **noise}
+    def buffers(self, judged: int) -> dict[str, Buffer]:
+        """Return the buffers of calls that judge this many rows, by the names of the stage's inputs."""
+        if judged not in self._noise:
+            shape = (len(self._seeds), judged)
+            self._noise[judged] = {
+                name: self._engine.share("float32", shape) for name in STREAMS if name in self._shapes
+            }
+        shared = {"prompt_rows": self._prompt_rows, "logit_bias": self._bias}
+        return {**shared, **self._numbers, **self._noise[judged]}
 
-    def write(self, seed: int, position: int, prompt_rows: int) -> None:
-        """Set the numbers for a call whose first judged row chooses the token at `position`; of its rows `prompt_rows`
-        are a prompt's."""
-        self._prompt_rows.write(integers([prompt_rows]))
-        for stream, buffer in self._noise.values():
-            buffer.write(uniforms(seed, stream, position, self._judged)[np.newaxis])
+    def write(self, judged: int, positions: Mapping[int, int], prompt_rows: int = 0) -> None:
+        """Set the numbers for a call: at `positions`, by the sequences' places, are the tokens that their first judged
+        rows choose; of its rows `prompt_rows` are a prompt's."""
+        self._prompt_rows.write(np.full(len(self._seeds), prompt_rows, np.int64))
+        for name, buffer in self._noise[judged].items():
+            noise = np.zeros((len(self._seeds), judged), np.float32)
+            for place, position in positions.items():
+                noise[place] = uniforms(self._seeds[place], STREAMS[name], position, judged)
+            buffer.write(noise)

@@ -81,9 +81,6 @@ class SwitchingDecoder:
     def warm_up(self) -> None:
         run_every_size(self, self._target, self._forget)
 
-    def reseed(self, seed: int) -> None:
-        self._target.seed = seed
-
     def sample_as(self, sampling: Sampling) -> None:
         self._target.sample_as(sampling)
 

@@ -39,8 +39,7 @@ class AdvancingTarget:
         self._lengths, self._valid, self._anchor = (engine.share("int64", (1,)) for _ in range(3))
         # Only engines of static shape are told how many rows count: the others get no more.
         self._padded = any(tensor.name == "valid" for tensor in engine.stage.inputs)
-        self._sampling = None if sampling is None else SamplingInputs(engine, sampling, judged=1)
-        self.seed = 0 if sampling is None else sampling.seed
+        self._sampling = _sampling_inputs(engine, sampling)
         self._calls: dict[int, tuple[Buffer, tuple[Call, ...]]] = {}
 
     @property
@@ -52,7 +51,6 @@ class AdvancingTarget:
         """Draw what comes from another distribution; the target must have been made to sample."""
         assert self._sampling is not None
         self._sampling.shape(sampling)
-        self.seed = sampling.seed
 
     def advance(self, ids: Sequence[int], *, prompt: bool = False) -> int:
         """Commit tokens, of a prompt or of the answer, and return the target's next one."""
@@ -64,7 +62,7 @@ class AdvancingTarget:
         self._lengths.write(integers([self.length]))
         self._valid.write(integers([len(ids)]))
         if self._sampling is not None:
-            self._sampling.write(self.seed, self.length + len(ids), len(ids) if prompt else 0)
+            self._sampling.write(1, {0: self.length + len(ids)}, len(ids) if prompt else 0)
         calls[self.states.current].run(self.length + len(ids))
         self.states.swap()
         self.length += len(ids)
@@ -76,7 +74,7 @@ class AdvancingTarget:
         if self._padded:
             named["valid"] = self._valid
         if self._sampling is not None:
-            named |= self._sampling.buffers
+            named |= self._sampling.buffers(judged=1)
         calls = (self._engine.bind(named | self.states.bindings(current)) for current in self.states.alternatives)
         return input_ids, tuple(calls)
 
@@ -89,7 +87,6 @@ class _VerifyCalls:
     ids: Buffer
     hidden: Buffer | None
     features: Buffer | None
-    sampling: SamplingInputs | None
     calls: tuple[Call, ...]
 
 
@@ -103,8 +100,7 @@ class VerifyingTarget:
         self._scalars = {
             name: engine.share("int64", (1,)) for name in ("lengths", "forced", "valid", "accepted", "anchor")
         }
-        self._sampling = sampling
-        self.seed = 0 if sampling is None else sampling.seed
+        self._sampling = _sampling_inputs(engine, sampling)
         self._widths = {
             tensor.name: tensor.shape[-1] for tensor in engine.stage.outputs if tensor.name in ("hidden", "features")
         }
@@ -118,11 +114,7 @@ class VerifyingTarget:
     def sample_as(self, sampling: Sampling) -> None:
         """Draw what comes from another distribution; the target must have been made to sample."""
         assert self._sampling is not None
-        self._sampling = sampling
-        for calls in self._calls.values():
-            assert calls.sampling is not None
-            calls.sampling.shape(sampling)
-        self.seed = sampling.seed
+        self._sampling.shape(sampling)
 
     def commit(self, ids: Sequence[int], following: int | None = None) -> Block:
         """Commit prompt tokens; `following` is the prompt token after them, None at the prompt's end."""
@@ -171,8 +163,8 @@ class VerifyingTarget:
         calls.ids.write(_padded(ids, calls.rows))
         for name, value in (("lengths", self.length), ("forced", forced), ("valid", valid)):
             self._scalars[name].write(integers([value]))
-        if calls.sampling is not None:
-            calls.sampling.write(self.seed, self.length + forced, forced if prompt else 0)
+        if self._sampling is not None:
+            self._sampling.write(sizes["J"], {0: self.length + forced}, forced if prompt else 0)
         calls.calls[self.states.current].run(self.length + valid)
         self.states.swap()
         return calls
@@ -186,15 +178,22 @@ class VerifyingTarget:
             copies = [Copy(ids, named["input_ids"]), Copy(drafts, named["input_ids"], 1)]
         named["judged"] = self._engine.share("int64", (judged,))
         named["judged"].write(integers(np.arange(judged)))
-        sampling = None if self._sampling is None else SamplingInputs(self._engine, self._sampling, judged)
-        if sampling is not None:
-            named |= sampling.buffers
+        if self._sampling is not None:
+            named |= self._sampling.buffers(judged)
         for name, width in self._widths.items():
             named[name] = self._engine.allocate("float32", (1, rows, int(width)))
         bindings = (named | self.states.bindings(current) for current in self.states.alternatives)
         calls = tuple(self._engine.bind(binding, copies) for binding in bindings)
-        return _VerifyCalls(rows, ids, named.get("hidden"), named.get("features"), sampling, calls)
+        return _VerifyCalls(rows, ids, named.get("hidden"), named.get("features"), calls)
 
 
 def _padded(ids: Sequence[int], rows: int) -> Array:
     return integers([(*ids, *[0] * (rows - len(ids)))])
+
+
+def _sampling_inputs(engine: Engine, sampling: Sampling | None) -> SamplingInputs | None:
+    if sampling is None:
+        return None
+    inputs = SamplingInputs(engine)
+    inputs.shape(sampling)
+    return inputs

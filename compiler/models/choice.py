@@ -34,7 +34,9 @@ class GreedyChoice:
 
 
 class SampledChoice:
-    """A draw from the target's distribution, with penalties, shaped for each row of the batch by its own parameters.
+    """A draw from the target's distribution, shaped for each row of the batch by its own parameters.
+
+    ``logit_bias`` [N, V] is added first, as transformers' `SequenceBiasLogitsProcessor` does; penalties come next.
 
     A proposal is a drafter's most likely token, so what proposes it is the distribution that gives it all: it is
     accepted with the probability p that the target gives it, and where it is not, the token is drawn from p without it
@@ -47,6 +49,7 @@ class SampledChoice:
     def __init__(self, stage: StageBuilder, spec: TargetSpec, judged: str | int) -> None:
         self._op = stage.op
         self._spec = spec
+        self._bias = stage.input("logit_bias", FLOAT, ("N", spec.candidate_vocab_size))
         self._penalties = Penalties(stage, spec.candidate_vocab_size)
         self._parameters = SamplingParameters(
             stage.input("temperature", FLOAT, ("N",)),
@@ -89,7 +92,8 @@ class SampledChoice:
     def _distribution(self, logits: ir.Value, counts: Counts) -> ir.Value:
         """Return p [N, J, V] over the tokenizer's tokens: rows that only pad the head are never drawn."""
         real = real_tokens(self._op, logits, self._spec)
-        return distribution(self._op, self._penalties.apply(real, counts), self._parameters)
+        biased = self._op.Add(real, self._op.Unsqueeze(self._bias, [1]))
+        return distribution(self._op, self._penalties.apply(biased, counts), self._parameters)
 
 
 Choice = type[GreedyChoice] | type[SampledChoice]

@@ -33,7 +33,8 @@ class Job:
     def __init__(self, prompt: FilePrompt, defaults: SamplingDefaults, artifact: Artifact, codec: TextCodec | None):
         try:
             self.limits: Limits = read_limits(prompt.stopping, artifact, codec)
-            self.sampling: Sampling | None = resolve_sampling(prompt.sampling, defaults)
+            vocab_size = artifact.manifest.model.candidate_vocab_size
+            self.sampling: Sampling | None = resolve_sampling(prompt.sampling, defaults, vocab_size)
             check_room(len(prompt.ids), self.limits)
         except (RunError, click.UsageError) as error:
             message = error.format_message() if isinstance(error, click.UsageError) else str(error)

@@ -7,10 +7,12 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import click
+
 from dfc.artifacts import Artifact
 from dfc.runtime.chat_template import load_chat_template
 from dfc.runtime.cli.prompts import require_codec
-from dfc.runtime.cli.sampling import SamplingRequest
+from dfc.runtime.cli.sampling import BIAS, SamplingRequest
 from dfc.runtime.cli.stopping import StopRequest
 from dfc.runtime.errors import RunError
 from dfc.runtime.messages import parse_conversation
@@ -70,7 +72,7 @@ def _read_line(
         raise RunError(f"{place} is not valid JSON: {error}") from error
     if not isinstance(content, dict):
         raise RunError(f'{place} is not an object such as {{"prompt": "text"}}')
-    known = (*PROMPT_FIELDS, "tools", *NUMBERS, "stop", "greedy")
+    known = (*PROMPT_FIELDS, "tools", *NUMBERS, "logit_bias", "stop", "greedy")
     unknown = [name for name in content if name not in known]
     if unknown:
         raise RunError(f"{place} has a field {unknown[0]!r}; the fields are {', '.join(known)}")
@@ -81,6 +83,8 @@ def _read_line(
     if not isinstance(content.get("greedy", False), bool):
         raise RunError(f"{place}: greedy is not true or false")
     own |= {name: content[name] for name in ("greedy",) if name in content}
+    if "logit_bias" in content:
+        own["logit_bias"] = _biases(content["logit_bias"], place)
     if "stop" in content:
         own["stop"] = _stops(content["stop"], place)
     ids = _ids(content, given[0], place, artifact, codec)
@@ -105,6 +109,15 @@ def _number(value: object, name: str, place: str) -> float | int:
     if (least is not None and value < least) or (most is not None and value > most):
         raise RunError(f"{place}: {name} is {value}, it must be {f'{least} to {most}' if most else f'{least} or more'}")
     return float(value) if kind is float else value
+
+
+def _biases(value: object, place: str) -> tuple[tuple[int, float], ...]:
+    if not isinstance(value, dict) or not all(type(bias) in (int, float) for bias in value.values()):
+        raise RunError(f'{place}: logit_bias is not an object of token ids and numbers such as {{"198": -5}}')
+    try:
+        return tuple(BIAS.convert(f"{token}={bias}", None, None) for token, bias in value.items())
+    except click.UsageError as error:
+        raise RunError(f"{place}: logit_bias {error.message}") from None
 
 
 def _stops(value: object, place: str) -> tuple[str, ...]:

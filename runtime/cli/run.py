@@ -134,7 +134,7 @@ def run(
                 raise RunError(f"--batch-size {batch_size} runs on onnxruntime; engines of {backend} take one sequence")
             batch = load_batch(opened, plan, batch_size, sampling=jobs[0].sampling)
             return run_batch(jobs, batch, batch_size, plan, codec)
-        drawn = resolve_sampling(sampling, read_defaults(opened))
+        drawn = resolve_sampling(sampling, read_defaults(opened), opened.manifest.model.candidate_vocab_size)
         check(opened, decoder_files(opened, plan, backend, drawn))
         if prompts.chat:
             begin = prepare_chat(prompts, stopping, opened, codec, limits)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from dfc.runtime.cli.options import option_group
 from dfc.runtime.generation_config import SamplingDefaults
-from dfc.runtime.sampling import NEUTRAL_PENALTIES, Sampling
+from dfc.runtime.sampling import LIKELIEST, NEUTRAL_PENALTIES, Sampling
 
 Value = TypeVar("Value", int, float)
+
+MOST_BIAS = 100.0
+"""Of a logit: more than any two logits differ by."""
 
 SEED_BITS = 32
 """Of a seed that is chosen for the user: enough, and short to type again."""
@@ -29,9 +33,28 @@ class SamplingRequest:
     repetition_penalty: float | None
     frequency_penalty: float | None
     presence_penalty: float | None
+    logit_bias: tuple[tuple[int, float], ...]
     seed: int | None
     greedy: bool
 
+
+class _Bias(click.ParamType[tuple[int, float]]):
+    """TOKEN=VALUE."""
+
+    name = "TOKEN=VALUE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, float]:
+        token, _, number = str(value).partition("=")
+        try:
+            bias = int(token), float(number)
+        except ValueError:
+            self.fail(f"{value!r} is not a token id and a number, such as 198=-5", param, ctx)
+        if bias[0] < 0 or not abs(bias[1]) <= MOST_BIAS:
+            self.fail(f"{value!r}: the id is 0 or more, the number -{MOST_BIAS:g} to {MOST_BIAS:g}", param, ctx)
+        return bias
+
+
+BIAS = _Bias()
 
 sampling_options = option_group(
     "sampling",
@@ -66,6 +89,12 @@ sampling_options = option_group(
         help="Take this off a token's logit once it stands in the answer.",
     ),
     click.option(
+        "--logit-bias",
+        type=BIAS,
+        multiple=True,
+        help="Add this to a token's logit: 198=-5 or 198=2.5; may be repeated.",
+    ),
+    click.option(
         "--seed",
         type=click.IntRange(min=0, max=2**63 - 1),
         help="The same seed gives the same tokens.  [default: a new one]",
@@ -74,7 +103,7 @@ sampling_options = option_group(
 )
 
 
-def resolve_sampling(request: SamplingRequest, defaults: SamplingDefaults) -> Sampling | None:
+def resolve_sampling(request: SamplingRequest, defaults: SamplingDefaults, vocab_size: int) -> Sampling | None:
     """Return how to choose tokens, None for greedy decoding without penalties.
 
     Options win over the model's `generation_config.json`, which counts where it says `do_sample` or where the user
@@ -98,20 +127,27 @@ def resolve_sampling(request: SamplingRequest, defaults: SamplingDefaults) -> Sa
     greedy = request.greedy or not (asked or defaults.do_sample) or temperature == 0
     if greedy and request.seed is not None:
         raise click.UsageError("--seed has no effect on greedy decoding; add --temperature or leave it out")
-    penalties = {
+    twice = [token for token, count in Counter(token for token, _ in request.logit_bias).items() if count > 1]
+    if twice:
+        raise click.UsageError(f"--logit-bias is given twice for token {twice[0]}; leave out one")
+    past = [token for token, _ in request.logit_bias if token >= vocab_size]
+    if past:
+        raise click.UsageError(f"--logit-bias names token {past[0]}; the model's tokens are below {vocab_size}")
+    shaping_logits: dict[str, Any] = {
         name: _first(getattr(request, name), getattr(defaults, name, None), neutral)
         for name, neutral in NEUTRAL_PENALTIES.items()
     }
+    shaping_logits["logit_bias"] = request.logit_bias
     if greedy:
-        likeliest = Sampling(0.0, 0, 1.0, 0.0, 0, **penalties)
-        return likeliest if likeliest.penalties else None
+        likeliest = Sampling(0.0, 0, 1.0, 0.0, 0, **shaping_logits)
+        return None if likeliest == LIKELIEST else likeliest
     return Sampling(
         temperature=temperature,
         top_k=_first(request.top_k, defaults.top_k, 0),
         top_p=_first(request.top_p, defaults.top_p, 1.0),
         min_p=_first(request.min_p, defaults.min_p, 0.0),
         seed=secrets.randbits(SEED_BITS) if request.seed is None else request.seed,
-        **penalties,
+        **shaping_logits,
     )
 
 
@@ -120,6 +156,8 @@ def describe(sampling: Sampling | None) -> str:
     if sampling is None:
         return "greedy"
     penalties = [f"{name.replace('_', ' ')} {value:g}" for name, value in sampling.penalties.items()]
+    if sampling.logit_bias:
+        penalties.append(f"a bias on {len(sampling.logit_bias)} token{'s' if len(sampling.logit_bias) > 1 else ''}")
     if sampling.temperature == 0:
         return f"greedy with {', '.join(penalties)}"
     parts = [f"temperature {sampling.temperature:g}"]

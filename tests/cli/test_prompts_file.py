@@ -33,17 +33,19 @@ def test_every_line_gives_what_it_gives_alone(
         {"prompt": reference_runs[1]["prompt"], **sampled},
         {"messages": [{"role": "user", "content": "Sort a list."}], "max_new": 8},
         {"prompt_ids": reference_runs[2]["prompt_ids"], "max_new": 20, "greedy": True},
+        {"prompt": reference_runs[0]["prompt"], "max_new": 5, "logit_bias": {reference_runs[0]["greedy_ids"][0]: -50}},
     ]
     path = write_lines(tmp_path / "prompts.jsonl", lines)
     command = ("run", reference_artifact.root, "--spec", speculation, "--ignore-eos", "--prompts-file", path)
     many = dfc(*command, "--batch-size", batch_size)
     assert many.returncode == 0, many.stderr
     found = [json.loads(line) for line in many.stdout.splitlines()]
-    assert [entry["index"] for entry in found] == [0, 1, 2, 3, 4]
+    assert [entry["index"] for entry in found] == [0, 1, 2, 3, 4, 5]
     assert found[0]["token_ids"] == reference_runs[0]["greedy_ids"][:20]
     assert found[1]["token_ids"] == reference_runs[3]["greedy_ids"][:9]
     assert found[4]["token_ids"] == reference_runs[2]["greedy_ids"][:20]
-    assert [entry["sampling"] is None for entry in found] == [True, True, False, True, True]
+    assert found[5]["token_ids"][0] != reference_runs[0]["greedy_ids"][0]
+    assert [entry["sampling"] is None for entry in found] == [True, True, False, True, True, False]
     options = ("--temperature", "0.9", "--top-k", "20", "--seed", "7", "--max-new", "12", "--json")
     prompt = ("--spec", speculation, "--ignore-eos", "--prompt", reference_runs[1]["prompt"])
     alone = json.loads(dfc("run", reference_artifact.root, *prompt, *options).stdout)
@@ -80,6 +82,8 @@ def test_lines_draw_differently_with_one_seed_for_all(reference_artifact: Artifa
         ('{"prompt": "a", "seed": 1.5}', "line 2: seed is not a whole number"),
         ('{"prompt": "a", "temperature": 0, "top_p": 0.5}', "line 2: --temperature 0 takes the likeliest"),
         ('{"prompt": "a", "stop": [""]}', "line 2: --stop is empty"),
+        ('{"prompt": "a", "logit_bias": {"a": 1}}', "line 2: logit_bias 'a=1' is not a token id and a number"),
+        ('{"prompt": "a", "logit_bias": [3]}', "line 2: logit_bias is not an object"),
         ('{"messages": []}', "line 2 has no messages"),
     ],
 )

@@ -15,7 +15,8 @@ from dfc.runtime.sampling import Sampling
 from tests.cli.process import assert_fails, dfc
 from tests.paths import REFERENCE
 
-NOTHING = SamplingRequest(None, None, None, None, None, None, None, None, False)
+NOTHING = SamplingRequest(None, None, None, None, None, None, None, (), None, False)
+VOCAB_SIZE = 100
 QWEN = SamplingDefaults(do_sample=True, temperature=0.6, top_k=20, top_p=0.95)
 
 
@@ -38,6 +39,8 @@ def request(**given: object) -> SamplingRequest:
         ({"greedy": True}, SamplingDefaults(repetition_penalty=1.1), Sampling(0.0, 0, 1.0, 0.0, 0, 1.1)),
         ({"greedy": True, "repetition_penalty": 1.0}, SamplingDefaults(repetition_penalty=1.1), None),
         ({"temperature": 1.0, "presence_penalty": 0.5}, QWEN, Sampling(1.0, 20, 0.95, 0.0, 1, 1.0, 0.0, 0.5)),
+        ({"logit_bias": ((3, -5.0),)}, QWEN, Sampling(0.6, 20, 0.95, 0.0, 1, logit_bias=((3, -5.0),))),
+        ({"logit_bias": ((3, 2.0),)}, SamplingDefaults(), Sampling(0.0, 0, 1.0, 0.0, 0, logit_bias=((3, 2.0),))),
         # The file advises how to sample, but does not say to do it.
         ({}, SamplingDefaults(temperature=0.6), None),
         ({"top_k": 5}, SamplingDefaults(temperature=0.6), Sampling(0.6, 5, 1.0, 0.0, 1)),
@@ -47,11 +50,11 @@ def test_options_win_over_the_models_defaults(
     given: dict[str, object], defaults: SamplingDefaults, expected: Sampling | None
 ) -> None:
     seed = {"seed": 1} if expected is not None and expected.temperature else {}
-    assert resolve_sampling(request(**given, **seed), defaults) == expected
+    assert resolve_sampling(request(**given, **seed), defaults, VOCAB_SIZE) == expected
 
 
 def test_a_seed_is_chosen_and_told() -> None:
-    first, second = (resolve_sampling(request(temperature=1.0), SamplingDefaults()) for _ in range(2))
+    first, second = (resolve_sampling(request(temperature=1.0), SamplingDefaults(), VOCAB_SIZE) for _ in range(2))
     assert first is not None
     assert first != second
     assert f"seed {first.seed}" in describe(first)
@@ -70,6 +73,11 @@ def test_a_seed_is_chosen_and_told() -> None:
         (("--top-k", -1), ("--top-k",)),
         (("--repetition-penalty", 0), ("--repetition-penalty",)),
         (("--presence-penalty", 3), ("--presence-penalty",)),
+        (("--logit-bias", "the"), ("--logit-bias", "'the'", "198=-5")),
+        (("--logit-bias", "3=500"), ("--logit-bias", "'3=500'", "100")),
+        (("--logit-bias", "3=nan"), ("--logit-bias", "'3=nan'")),
+        (("--logit-bias", "3=1", "--logit-bias", "3=2"), ("--logit-bias", "token 3")),
+        (("--logit-bias", "99999=1"), ("--logit-bias", "99999", "below")),
     ],
 )
 def test_contradictions_are_explained(
@@ -82,7 +90,7 @@ def test_the_same_seed_gives_the_same_report(reference_artifact: Artifact) -> No
     options = ("--prompt", "def f(", "--max-new", 24, "--temperature", 1.5, "--seed", 9, "--json", "--spec", "mtp")
     first, second = (json.loads(dfc("run", reference_artifact.root, *options).stdout) for _ in range(2))
     assert first["token_ids"] == second["token_ids"]
-    assert first["sampling"] == vars(Sampling(1.5, 0, 1.0, 0.0, 9))
+    assert first["sampling"] == {**vars(Sampling(1.5, 0, 1.0, 0.0, 9)), "logit_bias": []}
 
 
 def checkpoint_with(folder: Path, generation_config: str) -> Path:

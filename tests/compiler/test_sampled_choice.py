@@ -61,6 +61,7 @@ def judge(
         "repetition_penalty": repeat(np.float32(1.0)),
         "frequency_penalty": repeat(np.float32(0.0)),
         "presence_penalty": repeat(np.float32(0.0)),
+        "logit_bias": repeat(np.zeros(REAL, np.float32)),
         "prompt_rows": repeat(np.int64(0)),
         "seen_counts": repeat(np.zeros(REAL, np.float32)),
         "generated_counts": repeat(np.zeros(REAL, np.float32)),

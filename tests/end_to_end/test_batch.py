@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -57,6 +58,10 @@ def test_greedy_and_sampled_rows_beside_each_other(
         LIKELIEST if index % 3 == 0 else Sampling(0.6 + index / 10, 20 * (index % 2), 0.95, 0.0, seed=index)
         for index in range(len(prompts))
     ]
+    # A bias must not stay with a place when its sequence ends.
+    for index in (0, 4):
+        biased = new_tokens(open_decoder(reference_artifact, "none"), prompts[index], 3)
+        samplings[index] = replace(samplings[index], logit_bias=tuple((token, -100.0) for token in set(biased)))
     batch = load_batch(reference_artifact, plan, size, sampling=samplings[0])
     found = run(batch, size, prompts, [*samplings])
     decoder = open_decoder(reference_artifact, name, sampling=samplings[0])

@@ -53,7 +53,7 @@ def test_every_position_has_the_distribution_of_the_target(
     decoder = open_decoder(reference_artifact, speculation, sampling=SAMPLING)
     sequences = []
     for seed in range(SEQUENCES):
-        decoder.reseed(seed)
+        decoder.sample_as(replace(SAMPLING, seed=seed))
         sequences.append(new_tokens(decoder, prompt, POSITIONS))
     tokens = np.array(sequences)
     for position, probabilities in enumerate(marginals):
@@ -71,7 +71,7 @@ def test_a_seed_fixes_the_tokens(
     assert new_tokens(decoder, prompt, 40) == first
     in_pieces = open_decoder(reference_artifact, speculation, prefill_rows=3, sampling=SAMPLING)
     assert new_tokens(in_pieces, prompt, 40) == first
-    decoder.reseed(SAMPLING.seed + 1)
+    decoder.sample_as(replace(SAMPLING, seed=SAMPLING.seed + 1))
     assert new_tokens(decoder, prompt, 40) != first
 
 

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +118,10 @@ def test_sampling_has_the_distribution_of_the_target(
     decoder = open_decoder(artifact, name, DRAFT_TOKENS[name], backend=BACKEND, sampling=sampling)
     sequences = []
     for seed in range(DRAWS):
-        decoder.reseed(seed)
+        decoder.sample_as(replace(sampling, seed=seed))
         sequences.append(new_tokens(decoder, prompt, 2))
     tokens = np.array(sequences)
-    decoder.reseed(0)
+    decoder.sample_as(sampling)
     assert new_tokens(decoder, prompt, 2) == sequences[0]
     first, count = np.unique(tokens[:, 0], return_counts=True)
     likeliest = int(first[count.argmax()])
