@@ -34,7 +34,7 @@ from dfc.compiler.errors import BuildError
 from dfc.compiler.export.stage import StageGraph, dtype_name
 from dfc.compiler.models import mtp, target
 from dfc.compiler.models.choice import CHOICES
-from dfc.compiler.models.drafter import DrafterBuild
+from dfc.compiler.models.drafter import DrafterBuild, StageSizes
 from dfc.compiler.models.drafters import load_drafter
 from dfc.compiler.models.target import TargetOptions, advance_stage, verify_stage
 from dfc.compiler.passes.tensorrt.weight_inputs import WeightInput
@@ -89,6 +89,11 @@ class BuildPlan:
     def feature_layers(self) -> tuple[int, ...]:
         """Target layers whose outputs the drafters read, each once: one verified block serves all of them."""
         return tuple(dict.fromkeys(layer for drafter in self.drafters for layer in drafter.feature_layers))
+
+    @property
+    def candidates(self) -> int:
+        """Candidates of a slot of a sampled proposal: one verification serves all drafters."""
+        return max((drafter.candidates for drafter in self.drafters), default=0)
 
     @property
     def capacity(self) -> int:
@@ -180,13 +185,15 @@ def author_stages(plan: BuildPlan) -> Iterator[StageGraph]:
         padded=bool(plan.backend.prompt_rows),
         hidden_output=any(drafter.reads_hidden for drafter in plan.drafters),
         feature_layers=plan.feature_layers,
+        candidates=plan.candidates,
     )
     for choice in CHOICES:
         yield advance_stage(plan.target, options, choice)
         if plan.drafters:
             yield verify_stage(plan.target, options, choice)
+    sizes = StageSizes(plan.capacity, plan.feature_layers, plan.candidates)
     for drafter in plan.drafters:
-        yield from drafter.stages(plan.capacity, plan.feature_layers)
+        yield from drafter.stages(sizes)
 
 
 def _write_stage(

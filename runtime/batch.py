@@ -10,6 +10,7 @@ import numpy as np
 
 from dfc.runtime.decode import InFlight, PlainDecoder, Round, SpeculativeDecoder
 from dfc.runtime.engine import Array, Buffer, Engine
+from dfc.runtime.proposal import proposal_buffers
 from dfc.runtime.sampling import LIKELIEST, Sampling, SamplingInputs
 from dfc.runtime.states import States
 
@@ -90,7 +91,7 @@ class AdvancingBatch:
         )
         self._sampling = SamplingInputs(engine, size) if sampled else None
         named = {"input_ids": self._ids, "lengths": self._lengths, "anchor": self._anchor}
-        named |= {} if self._sampling is None else self._sampling.buffers(judged=1)
+        named |= {} if self._sampling is None else self._sampling.buffers(1)
         self._calls = [engine.bind(named | self._states.bindings(current)) for current in self._states.alternatives]
 
     def admit(self, place: int, sequence: InFlight, sampling: Sampling) -> None:
@@ -132,8 +133,11 @@ class DraftingBatch:
         slots.write(np.arange(draft_tokens))
         (drafts,) = (tensor for tensor in engine.stage.outputs if tensor.name == "draft_tokens")
         drafted = drafts.shape[-1] if isinstance(drafts.shape[-1], int) else draft_tokens
-        self._drafts = engine.share("int64", (size, drafted))
-        self._named = {**self._numbers, "next_ids": self._next_ids, "slots": slots, "draft_tokens": self._drafts}
+        self._drafted = drafted
+        self.proposal = proposal_buffers(engine, size, drafted)
+        self._sampling = SamplingInputs(engine, size)
+        self._named = {**self._numbers, "next_ids": self._next_ids, "slots": slots}
+        self._named |= self.proposal.bindings() | self._sampling.buffers(drafted)
 
     def bind(self, given: Mapping[str, Buffer]) -> None:
         """Bind to the target's `hidden` and `features`."""
@@ -141,14 +145,15 @@ class DraftingBatch:
         named = {name: buffer for name, buffer in {**self._named, **given}.items() if name in wanted}
         self._call = self._engine.bind(named | self._states.bindings(0))
 
-    def admit(self, place: int, sequence: InFlight) -> None:
+    def admit(self, place: int, sequence: InFlight, sampling: Sampling) -> None:
         """Take over a sequence's states."""
         assert sequence.drafter is not None
+        self._sampling.shape(sampling, place)
         self._states.copy_row(place, sequence.drafter.states)
         self._taken[place] = sequence.drafter.length
 
     def draft(self, rows: Rows) -> Array:
-        """Return draft tokens [size, draft_tokens]."""
+        """Fill the proposal and return its first draft tokens [size, draft_tokens]."""
         next_ids = np.zeros((self._size, 1 + self.draft_tokens), np.int64)
         for place, row in rows.items():
             next_ids[place, : len(row.next_ids)] = row.next_ids
@@ -161,8 +166,9 @@ class DraftingBatch:
         self._numbers["anchor"].write(_column(rows, self._size, lambda row: row.anchor))
         for place, row in rows.items():
             self._taken[place] += len(row.next_ids)
+        self._sampling.write(self._drafted, _chosen_positions(rows))
         self._call.run(max(self._taken[place] for place in rows) + self.draft_tokens)
-        return self._drafts.read()[:, : self.draft_tokens]
+        return self.proposal.tokens.read()[:, : self.draft_tokens]
 
 
 class VerifyingBatch:
@@ -188,6 +194,12 @@ class VerifyingBatch:
         draft.bind(self._handed_on)
         named = {"input_ids": self._ids, "judged": judged, **self._numbers, **self._handed_on}
         named |= {} if self._sampling is None else self._sampling.buffers(width)
+        self._distribution = {
+            tensor.name: engine.share(tensor.dtype, (size, width, int(tensor.shape[-1])))
+            for tensor in engine.stage.inputs
+            if tensor.name in draft.proposal.distribution
+        }
+        named |= self._distribution
         self._calls = [engine.bind(named | self._states.bindings(current)) for current in self._states.alternatives]
 
     def admit(self, place: int, sequence: InFlight, sampling: Sampling) -> None:
@@ -196,7 +208,7 @@ class VerifyingBatch:
         self._states.copy_row(place, sequence.states)
         if self._sampling is not None:
             self._sampling.shape(sampling, place)
-        self._draft.admit(place, sequence)
+        self._draft.admit(place, sequence, sampling)
         for name, buffer in (("hidden", sequence.block.hidden), ("features", sequence.block.features)):
             if buffer is not None:
                 values = self._handed_on[name].read()
@@ -206,6 +218,10 @@ class VerifyingBatch:
     def step(self, rows: Rows) -> dict[int, Round]:
         """Draft, judge and commit."""
         drafts = self._draft.draft(rows)
+        for name, buffer in self._distribution.items():
+            values = buffer.read()
+            values[:, :-1] = self._draft.proposal.distribution[name].read()[:, : self._draft.draft_tokens]
+            buffer.write(values)
         anchors = _column(rows, self._size, lambda row: row.anchor)
         self._ids.write(np.concatenate([anchors[:, np.newaxis], drafts], axis=1))
         self._numbers["lengths"].write(_column(rows, self._size, lambda row: row.length))

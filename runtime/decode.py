@@ -120,6 +120,7 @@ class SpeculativeDecoder:
 
     def sample_as(self, sampling: Sampling) -> None:
         self._target.sample_as(sampling)
+        self._drafter.sample_as(sampling)
 
     def start(self, prompt: Sequence[int], keep: int = 0) -> int:
         self._continue_to(prompt)
@@ -137,8 +138,8 @@ class SpeculativeDecoder:
     def step(self) -> Round:
         assert self._block is not None
         anchor = self._block.anchor
-        drafts = self._drafter.draft(self._block)
-        proposed, self._block = self._target.verify_drafted(anchor, drafts, self._drafter.draft_tokens)
+        proposal = self._drafter.draft(self._block)
+        proposed, self._block = self._target.verify_drafted(anchor, proposal, self._drafter.draft_tokens)
         self._history.add((anchor, *proposed[: self._block.accepted]))
         return Round(anchor, tuple(proposed), self._block.accepted, self._block.next_ids)
 

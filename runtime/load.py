@@ -6,6 +6,7 @@ from dfc.artifacts import Artifact
 from dfc.artifacts.tensors import files_of_stages
 from dfc.runtime.batch import AdvancingBatch, Batch, DraftingBatch, VerifyingBatch
 from dfc.runtime.decode import PREFILL_ROWS, Decoder, PlainDecoder, SpeculativeDecoder
+from dfc.runtime.drafters.kind import Drafter
 from dfc.runtime.engine import Engine, OpenStage
 from dfc.runtime.engines import open_engines
 from dfc.runtime.engines.onnxruntime import BACKEND as ONNXRUNTIME
@@ -50,10 +51,10 @@ def load_batch(artifact: Artifact, plan: Plan, size: int, sampling: Sampling | N
         return engines[stage]
 
     single = _assemble_fixed(open_once, plan, PREFILL_ROWS, sampling)
-    target = open_once(_target_stage(plan, sampling))
+    target = open_once(_stage(plan.target_stage, sampling))
     if plan.drafter is None:
         return Batch(single, AdvancingBatch(target, size, sampling is not None))
-    draft = DraftingBatch(open_once(plan.draft_stage), plan.draft_tokens, size)
+    draft = DraftingBatch(open_once(_stage(plan.draft_stage, sampling)), plan.draft_tokens, size)
     return Batch(single, VerifyingBatch(target, draft, size, sampling is not None))
 
 
@@ -68,22 +69,28 @@ def decoder_files(artifact: Artifact, plan: Plan, backend: str, sampling: Sampli
     Raises:
         ArtifactError: an engine is damaged, or reads weights outside the artifact's files.
     """
-    stages = [_target_stage(plan, sampling), *plan.draft_stages]
+    stages = [_stage(name, sampling) for name in (plan.target_stage, *plan.draft_stages)]
     return files_of_stages(artifact.root, artifact.manifest, stages, backend)
 
 
-def _target_stage(plan: Plan, sampling: Sampling | None) -> str:
-    return plan.target_stage if sampling is None else f"{plan.target_stage}_sampling"
+def _stage(name: str, sampling: Sampling | None) -> str:
+    return name if sampling is None else f"{name}_sampling"
+
+
+def _open_drafter(open_stage: OpenStage, plan: SpeculationPlan, sampling: Sampling | None) -> Drafter:
+    assert plan.drafter is not None
+    drafter = plan.drafter.open(open_stage(_stage(plan.draft_stage, sampling)), plan.draft_tokens)
+    if sampling is not None:
+        drafter.sample_as(sampling)
+    return drafter
 
 
 def _assemble(artifact: Artifact, plan: Plan, backend: str, prefill_rows: int, sampling: Sampling | None) -> Decoder:
     open_stage = open_engines(artifact, backend)
     if isinstance(plan, SwitchingPlan):
-        engine = open_stage(_target_stage(plan, sampling))
+        engine = open_stage(_stage(plan.target_stage, sampling))
         drafters = {
-            candidate.speculation: candidate.drafter.open(open_stage(candidate.draft_stage), candidate.draft_tokens)
-            for candidate in plan.candidates
-            if candidate.drafter is not None
+            candidate.speculation: _open_drafter(open_stage, candidate, sampling) for candidate in plan.candidates
         }
         return SwitchingDecoder(VerifyingTarget(engine, sampling), drafters, plan.policy, prefill_rows)
     return _assemble_fixed(open_stage, plan, prefill_rows, sampling)
@@ -92,8 +99,8 @@ def _assemble(artifact: Artifact, plan: Plan, backend: str, prefill_rows: int, s
 def _assemble_fixed(
     open_stage: OpenStage, plan: SpeculationPlan, prefill_rows: int, sampling: Sampling | None
 ) -> PlainDecoder | SpeculativeDecoder:
-    engine = open_stage(_target_stage(plan, sampling))
+    engine = open_stage(_stage(plan.target_stage, sampling))
     if plan.drafter is None:
         return PlainDecoder(AdvancingTarget(engine, sampling), prefill_rows)
-    drafter = plan.drafter.open(open_stage(plan.draft_stage), plan.draft_tokens)
+    drafter = _open_drafter(open_stage, plan, sampling)
     return SpeculativeDecoder(VerifyingTarget(engine, sampling), drafter, prefill_rows)

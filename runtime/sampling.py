@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,10 +15,10 @@ NEUTRAL_PENALTIES = {"repetition_penalty": 1.0, "frequency_penalty": 0.0, "prese
 NUMBERS = ("temperature", "top_p", "min_p", *NEUTRAL_PENALTIES)
 """The parameters of a sequence that are float32 numbers."""
 
-ACCEPT, CHOICE = 1, 2
-"""The independent streams: accepting the draft at a position, and drawing the token there."""
+ACCEPT, CHOICE, DRAFT = 1, 2, 3
+"""The independent streams: accepting the draft at a position, drawing the token there, and drawing the draft."""
 
-STREAMS = {"accept_uniforms": ACCEPT, "choice_uniforms": CHOICE}
+STREAMS = {"accept_uniforms": ACCEPT, "choice_uniforms": CHOICE, "draft_uniforms": DRAFT}
 """By the names of a stage's inputs."""
 
 FRACTION_BITS = 23
@@ -64,17 +64,18 @@ def uniforms(seed: int, stream: int, position: int, count: int) -> Array:
 
 
 class SamplingInputs:
-    """What a sampling stage is given, for every sequence of the batch its own."""
+    """What a sampling stage of the target or of a drafter is given, for every sequence of the batch its own."""
 
     def __init__(self, engine: Engine, batch: int = 1) -> None:
         self._engine = engine
         self._seeds = [0] * batch
         self._shapes = {tensor.name: tensor.shape for tensor in engine.stage.inputs}
-        self._prompt_rows = engine.share("int64", (batch,))
-        self._numbers = {name: engine.share("float32", (batch,)) for name in NUMBERS}
-        self._numbers["top_k"] = engine.share("int64", (batch,))
+        dtypes = {**dict.fromkeys(NUMBERS, "float32"), "top_k": "int64"}
+        self._numbers = {name: engine.share(dtype, (batch,)) for name, dtype in dtypes.items() if name in self._shapes}
+        self._prompt_rows = engine.share("int64", (batch,)) if "prompt_rows" in self._shapes else None
         # A number for every token of the vocabulary: not for the host to hand over in every round.
-        self._bias = engine.allocate("float32", (batch, int(self._shapes["logit_bias"][1])))
+        bias = self._shapes.get("logit_bias")
+        self._bias = None if bias is None else engine.allocate("float32", (batch, int(bias[1])))
         self._biased = [False] * batch
         self._noise: dict[int, dict[str, Buffer]] = {}
         for place in range(batch):
@@ -83,11 +84,14 @@ class SamplingInputs:
     def shape(self, sampling: Sampling, place: int = 0) -> None:
         """Shape the distribution of one sequence, and seed it, for the calls to come."""
         self._seeds[place] = sampling.seed
+        if sampling.top_k == 1:
+            # The same distribution, and drafters, which know of no top-k, propose their likeliest tokens for it.
+            sampling = replace(sampling, temperature=0.0)
         for name, buffer in self._numbers.items():
             values = buffer.read()
             values[place] = getattr(sampling, name)
             buffer.write(values)
-        if sampling.logit_bias or self._biased[place]:
+        if self._bias is not None and (sampling.logit_bias or self._biased[place]):
             bias = self._bias.read()
             bias[place] = 0.0
             for token, value in sampling.logit_bias:
@@ -95,22 +99,24 @@ class SamplingInputs:
             self._bias.write(bias)
             self._biased[place] = bool(sampling.logit_bias)
 
-    def buffers(self, judged: int) -> dict[str, Buffer]:
-        """Return the buffers of calls that judge this many rows, by the names of the stage's inputs."""
-        if judged not in self._noise:
-            shape = (len(self._seeds), judged)
-            self._noise[judged] = {
+    def buffers(self, count: int) -> dict[str, Buffer]:
+        """Return the buffers of calls that choose this many tokens, by the names of the stage's inputs."""
+        if count not in self._noise:
+            shape = (len(self._seeds), count)
+            self._noise[count] = {
                 name: self._engine.share("float32", shape) for name in STREAMS if name in self._shapes
             }
         shared = {"prompt_rows": self._prompt_rows, "logit_bias": self._bias}
-        return {**shared, **self._numbers, **self._noise[judged]}
+        given = {name: buffer for name, buffer in shared.items() if buffer is not None}
+        return {**given, **self._numbers, **self._noise[count]}
 
-    def write(self, judged: int, positions: Mapping[int, int], prompt_rows: int = 0) -> None:
-        """Set the numbers for a call: at `positions`, by the sequences' places, are the tokens that their first judged
-        rows choose; of its rows `prompt_rows` are a prompt's."""
-        self._prompt_rows.write(np.full(len(self._seeds), prompt_rows, np.int64))
-        for name, buffer in self._noise[judged].items():
-            noise = np.zeros((len(self._seeds), judged), np.float32)
+    def write(self, count: int, positions: Mapping[int, int], prompt_rows: int = 0) -> None:
+        """Set the numbers for a call: at `positions`, by the sequences' places, is the first of the `count` tokens that
+        it chooses; of its rows `prompt_rows` are a prompt's."""
+        if self._prompt_rows is not None:
+            self._prompt_rows.write(np.full(len(self._seeds), prompt_rows, np.int64))
+        for name, buffer in self._noise[count].items():
+            noise = np.zeros((len(self._seeds), count), np.float32)
             for place, position in positions.items():
-                noise[place] = uniforms(self._seeds[place], STREAMS[name], position, judged)
+                noise[place] = uniforms(self._seeds[place], STREAMS[name], position, count)
             buffer.write(noise)

@@ -83,6 +83,8 @@ class SwitchingDecoder:
 
     def sample_as(self, sampling: Sampling) -> None:
         self._target.sample_as(sampling)
+        for candidate in self._candidates.values():
+            candidate.drafter.sample_as(sampling)
 
     def start(self, prompt: Sequence[int], keep: int = 0) -> int:
         possible = self._policy.possible(len(prompt))
@@ -106,8 +108,8 @@ class SwitchingDecoder:
         if choice.draft_tokens:
             candidate = self._candidates[choice.drafter]
             candidate.drafter.draft_tokens = choice.draft_tokens
-            drafts = candidate.drafter.draft(self._catch_up(candidate, block))
-            proposed, self._block = self._target.verify_drafted(block.anchor, drafts, choice.draft_tokens)
+            proposal = candidate.drafter.draft(self._catch_up(candidate, block))
+            proposed, self._block = self._target.verify_drafted(block.anchor, proposal, choice.draft_tokens)
         else:
             self._block = self._target.verify(block.anchor, ())
         accepted = self._block.accepted

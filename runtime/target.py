@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dfc.runtime.engine import Array, Buffer, Call, Copy, Engine, integers
+from dfc.runtime.proposal import CANDIDATES, PROBABILITIES, Proposal, candidate_count, certain
 from dfc.runtime.sampling import Sampling, SamplingInputs
 from dfc.runtime.states import States
 
@@ -74,7 +75,7 @@ class AdvancingTarget:
         if self._padded:
             named["valid"] = self._valid
         if self._sampling is not None:
-            named |= self._sampling.buffers(judged=1)
+            named |= self._sampling.buffers(1)
         calls = (self._engine.bind(named | self.states.bindings(current)) for current in self.states.alternatives)
         return input_ids, tuple(calls)
 
@@ -87,6 +88,7 @@ class _VerifyCalls:
     ids: Buffer
     hidden: Buffer | None
     features: Buffer | None
+    distribution: dict[str, Buffer]
     calls: tuple[Call, ...]
 
 
@@ -104,7 +106,8 @@ class VerifyingTarget:
         self._widths = {
             tensor.name: tensor.shape[-1] for tensor in engine.stage.outputs if tensor.name in ("hidden", "features")
         }
-        self._calls: dict[tuple[int, int, Buffer | None], _VerifyCalls] = {}
+        self._candidates = candidate_count(engine)
+        self._calls: dict[tuple[int, int, Proposal | None], _VerifyCalls] = {}
 
     @property
     def prepared_rows(self) -> tuple[int, ...]:
@@ -133,17 +136,17 @@ class VerifyingTarget:
         return {name: self._engine.share("float32", (1, rows, int(width))) for name, width in self._widths.items()}
 
     def verify(self, anchor: int, draft_tokens: Sequence[int]) -> Block:
-        """Commit the anchor and the accepted drafts."""
+        """Commit the anchor and the accepted drafts, which had no alternative."""
         calls = self._run((anchor, *draft_tokens), forced=1, valid=1 + len(draft_tokens))
         return self._judged(calls, draft_tokens)
 
-    def verify_drafted(self, anchor: int, drafts: Buffer, count: int) -> tuple[list[int], Block]:
-        """Commit the anchor and what is accepted of the first `count` drafts in [1, S]; return those drafts, too.
+    def verify_drafted(self, anchor: int, proposal: Proposal, count: int) -> tuple[list[int], Block]:
+        """Commit the anchor and what is accepted of the first `count` drafts of a proposal; return those drafts, too.
 
         The drafts go from the drafter's call to this one without the host between them.
         """
-        calls = self._run((anchor,), forced=1, valid=1 + count, drafts=drafts)
-        draft_tokens: list[int] = drafts.read()[0, :count].tolist()
+        calls = self._run((anchor,), forced=1, valid=1 + count, proposal=proposal)
+        draft_tokens: list[int] = proposal.tokens.read()[0, :count].tolist()
         return draft_tokens, self._judged(calls, draft_tokens)
 
     def _judged(self, calls: _VerifyCalls, draft_tokens: Sequence[int]) -> Block:
@@ -153,10 +156,10 @@ class VerifyingTarget:
         return Block(calls.rows, 1 + accepted, next_ids, next_ids[-1], accepted, calls.hidden, calls.features)
 
     def _run(
-        self, ids: Sequence[int], forced: int, valid: int, drafts: Buffer | None = None, *, prompt: bool = False
+        self, ids: Sequence[int], forced: int, valid: int, proposal: Proposal | None = None, *, prompt: bool = False
     ) -> _VerifyCalls:
         sizes = self._engine.fit(T=valid, J=valid - forced + 1)
-        shape = (sizes["T"], sizes["J"], drafts)
+        shape = (sizes["T"], sizes["J"], proposal)
         if shape not in self._calls:
             self._calls[shape] = self._bind(*shape)
         calls = self._calls[shape]
@@ -165,17 +168,31 @@ class VerifyingTarget:
             self._scalars[name].write(integers([value]))
         if self._sampling is not None:
             self._sampling.write(sizes["J"], {0: self.length + forced}, forced if prompt else 0)
+        if calls.distribution:
+            given = certain(ids[forced:], sizes["J"], self._candidates or 0)
+            for name, values in zip((CANDIDATES, PROBABILITIES), given, strict=True):
+                calls.distribution[name].write(values)
         calls.calls[self.states.current].run(self.length + valid)
         self.states.swap()
         return calls
 
-    def _bind(self, rows: int, judged: int, drafts: Buffer | None) -> _VerifyCalls:
+    def _bind(self, rows: int, judged: int, proposal: Proposal | None) -> _VerifyCalls:
         named = dict(self._scalars)
         ids = named["input_ids"] = self._engine.share("int64", (1, rows))
         copies = []
-        if drafts is not None:
+        if proposal is not None:
             named["input_ids"] = self._engine.allocate("int64", (1, rows))
-            copies = [Copy(ids, named["input_ids"]), Copy(drafts, named["input_ids"], 1)]
+            copies = [Copy(ids, named["input_ids"]), Copy(proposal.tokens, named["input_ids"], 1)]
+        distribution = {}
+        if self._candidates is not None:
+            shape = (1, judged, self._candidates)
+            distribution = {
+                CANDIDATES: self._engine.share("int64", shape),
+                PROBABILITIES: self._engine.share("float32", shape),
+            }
+            named |= distribution
+            if proposal is not None:
+                copies += [Copy(source, named[name]) for name, source in proposal.distribution.items()]
         named["judged"] = self._engine.share("int64", (judged,))
         named["judged"].write(integers(np.arange(judged)))
         if self._sampling is not None:
@@ -184,7 +201,8 @@ class VerifyingTarget:
             named[name] = self._engine.allocate("float32", (1, rows, int(width)))
         bindings = (named | self.states.bindings(current) for current in self.states.alternatives)
         calls = tuple(self._engine.bind(binding, copies) for binding in bindings)
-        return _VerifyCalls(rows, ids, named.get("hidden"), named.get("features"), calls)
+        written = distribution if proposal is None else {}
+        return _VerifyCalls(rows, ids, named.get("hidden"), named.get("features"), written, calls)
 
 
 def _padded(ids: Sequence[int], rows: int) -> Array:

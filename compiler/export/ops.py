@@ -251,6 +251,36 @@ def candidate_selector(
     return _typed(tokens, INT64)
 
 
+def sampled_candidate_selector(
+    op: OpBuilder,
+    candidate_ids: ir.Value,
+    candidate_logits: ir.Value,
+    projected: ir.Value,
+    predecessor_codebook: ir.Value,
+    successor_codebook: ir.Value,
+    anchor: ir.Value,
+    temperature: ir.Value,
+    uniforms: ir.Value,
+    *,
+    max_slots: int,
+) -> tuple[ir.Value, ir.Value]:
+    """The same walk, drawn by temperature [N] and uniforms [N, S]; tokens [N, S] int64 and q [N, S, K] float32."""
+    tokens, q = op.CandidateSelector(
+        candidate_ids,
+        candidate_logits,
+        projected,
+        predecessor_codebook,
+        successor_codebook,
+        anchor,
+        temperature,
+        uniforms,
+        max_slots=max_slots,
+        _domain=DFC_DOMAIN,
+        _outputs=2,
+    )
+    return _typed(tokens, INT64), _typed(q, FLOAT)
+
+
 def top_candidates(op: OpBuilder, logits: ir.Value, *, k: int, vocab_size: int) -> tuple[ir.Value, ir.Value]:
     """Return the `k` largest of the first `vocab_size` logits [N, S, V] of each row, largest first, and their ids
     int64, both [N, S, k]; see `dfc.plugins.top_candidates`."""

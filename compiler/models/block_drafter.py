@@ -22,17 +22,17 @@ from dfc.compiler.checkpoint.fields import Fields
 from dfc.compiler.export import ops
 from dfc.compiler.export.stage import StageBuilder, StageGraph
 from dfc.compiler.export.weights import Weights
-from dfc.compiler.models.drafter import DrafterBuild, DrafterLoader
+from dfc.compiler.models.drafter import DrafterBuild, DrafterLoader, StageSizes
 from dfc.compiler.models.layers import (
     FLOAT,
     INT64,
     embed,
     gated_mlp,
     head_norm,
-    real_tokens,
     rms_norm,
     row_positions,
 )
+from dfc.compiler.models.proposals import MOST_CANDIDATES, PROPOSALS, Proposal, ProposalKind
 from dfc.compiler.models.rope import rope_tables
 from dfc.compiler.models.target import WEIGHTS_FOLDER as TARGET_FOLDER
 
@@ -133,16 +133,13 @@ class BlockDrafter:
         return gated_mlp(self.op, x, self.weights, f"{self._spec.prefix}layers.{index}.mlp")
 
     def logits(self, hidden: ir.Value) -> ir.Value:
-        """Return the target's logits of its tokens: rows that only pad the head are never drafted."""
-        return real_tokens(self.op, self._padded_logits(hidden), self._target)
+        """Return the target's logits [N, S, V]; rows that only pad the head are among them."""
+        return ops.linear(self.op, hidden, self._target_weights.float32(self._target.head))
 
     def top_candidates(self, hidden: ir.Value, k: int) -> tuple[ir.Value, ir.Value]:
         """Return the `k` largest of the target's logits of its tokens, and the tokens; both [N, S, k]."""
         vocab_size = self._target.candidate_vocab_size
-        return ops.top_candidates(self.op, self._padded_logits(hidden), k=k, vocab_size=vocab_size)
-
-    def _padded_logits(self, hidden: ir.Value) -> ir.Value:
-        return ops.linear(self.op, hidden, self._target_weights.float32(self._target.head))
+        return ops.top_candidates(self.op, self.logits(hidden), k=k, vocab_size=vocab_size)
 
     def attention(self, x: ir.Value, index: int, context: Context, block: Block) -> ir.Value:
         """Attend from the block's rows to the context and the block."""
@@ -184,17 +181,17 @@ class BlockDrafter:
 Layer = Callable[[BlockDrafter, ir.Value, int, Context, Block], ir.Value]
 """Runs one layer, given by its index, over the block's rows [N, 1 + S, H]."""
 
-Choose = Callable[[BlockDrafter, ir.Value, ir.Value], ir.Value]
-"""Returns a token per slot [N, S] from the slots' final rows [N, S, H] and the anchor [N]."""
+Choose = Callable[[BlockDrafter, ir.Value, ir.Value, Proposal], None]
+"""Proposes for every slot, from the slots' final rows [N, S, H] and the anchor [N]."""
 
 
 @dataclass(frozen=True)
-class StageSizes:
-    """Cache rows of a sequence, most draft tokens that anyone will ask for, and the layers that the features hold."""
+class Drafting:
+    """The artifact's sizes, most draft tokens that anyone will ask for, and how they are chosen."""
 
-    capacity: int
+    sizes: StageSizes
     draft_tokens: int
-    feature_layers: tuple[int, ...]
+    proposal: ProposalKind
 
 
 def block_drafter_loader(
@@ -202,32 +199,47 @@ def block_drafter_loader(
     architecture: str,
     recognises: Callable[[Fields], bool],
     read: Callable[[Path], Spec],
-    stage: Callable[[Spec, TargetSpec, StageSizes], StageGraph],
+    stage: Callable[[Spec, TargetSpec, Drafting], StageGraph],
+    candidates: Callable[[Spec, TargetSpec], int],
 ) -> DrafterLoader:
-    """Return the loader of a kind of drafter whose checkpoints `read` reads and whose one stage `stage` builds."""
+    """Return the loader of a kind of drafter whose checkpoints `read` reads and whose stages `stage` builds.
+
+    `candidates` says how many tokens a slot's draft is drawn from.
+    """
 
     def load(directory: Path, target: TargetSpec, draft_tokens: int | None) -> DrafterBuild:
         spec = read(directory)
         check_fits(spec, target)
-        return _build(component, spec, draft_tokens, partial(stage, spec, target))
+        return _build(component, spec, draft_tokens, candidates(spec, target), partial(stage, spec, target))
 
     return DrafterLoader(architecture, recognises, load)
 
 
+def likeliest_candidates(spec: DFlashSpec, target: TargetSpec) -> int:
+    """Return the candidates of a slot for a drafter whose config says nothing of them."""
+    return min(MOST_CANDIDATES, target.candidate_vocab_size)
+
+
 def _build(
-    component: ComponentName, spec: DFlashSpec, draft_tokens: int | None, stage: Callable[[StageSizes], StageGraph]
+    component: ComponentName,
+    spec: DFlashSpec,
+    draft_tokens: int | None,
+    candidates: int,
+    stage: Callable[[Drafting], StageGraph],
 ) -> DrafterBuild:
-    """Return what the build needs to know of a drafter with this one stage, for at most `draft_tokens`."""
+    """Return what the build needs to know of a drafter with this stage, for at most `draft_tokens`."""
     most = min(spec.block_size - 1, draft_tokens or spec.block_size)
 
-    def stages(capacity: int, feature_layers: tuple[int, ...]) -> Iterator[StageGraph]:
-        yield stage(StageSizes(capacity, most, feature_layers))
+    def stages(sizes: StageSizes) -> Iterator[StageGraph]:
+        for proposal in PROPOSALS:
+            yield stage(Drafting(sizes, most, proposal))
 
     return DrafterBuild(
         component=component,
         source=spec.directory,
         draft_tokens=most,
         stages=stages,
+        candidates=candidates,
         feature_layers=spec.target_layer_ids,
         weights_folder=component,
         tensors=spec.tensors,
@@ -241,21 +253,22 @@ def _build(
 
 
 def block_drafter_stage(
-    component: ComponentName, spec: DFlashSpec, target: TargetSpec, sizes: StageSizes, layer: Layer, choose: Choose
+    component: ComponentName, spec: DFlashSpec, target: TargetSpec, drafting: Drafting, layer: Layer, choose: Choose
 ) -> StageGraph:
     """Build `draft_<component>`: append the context of newly committed rows, then draft one block.
 
     Inputs: `features` [N, T, F * H] of committed rows, `lengths` [N] context rows before them, `valid` [N] of the T
     rows that count, `anchor` [N] the committed token after them, `slots` [S] = 0 .. S - 1 the drafts wanted (1 <= S <
     block_size: the runtime block has 1 + S rows), and the context cache, which gets the context's rows and never the
-    block's. Output: `draft_tokens` [N, S].
+    block's. Output: `draft_tokens` [N, S], and what the proposal adds.
     """
-    stage = StageBuilder(f"draft_{component}", component)
-    op = stage.op
+    stage = StageBuilder(f"draft_{component}{drafting.proposal.suffix}", component)
+    op, sizes = stage.op, drafting.sizes
     width = len(sizes.feature_layers) * spec.hidden_size
     features = stage.input("features", FLOAT, ("N", "T", width))
     lengths, valid, anchor = (stage.input(name, INT64, ("N",)) for name in ("lengths", "valid", "anchor"))
     slots = stage.input("slots", INT64, ("S",))
+    proposal = drafting.proposal(stage, "S", sizes.candidates)
     attention = spec.attention
     cache_name = f"{component}.context_cache"
     cache_shape = ("N", 1, sizes.capacity, spec.num_layers * 2 * attention.num_kv_heads * attention.head_dim)
@@ -277,9 +290,20 @@ def block_drafter_stage(
         hidden = layer(drafter, hidden, index, layer_context, block)
     hidden = drafter.norm(op.Slice(hidden, [1], [2**31 - 1], [1]), f"{spec.prefix}norm.weight")
 
-    stage.output("draft_tokens", choose(drafter, hidden, anchor), INT64, ("N", "S"))
+    choose(drafter, hidden, anchor, proposal)
+    proposal.finish()
     stage.output(f"next.{cache_name}", updated, FLOAT, cache_shape, role="cache", alias=cache_name)
-    return stage.finish(draft_tokens=sizes.draft_tokens)
+    return stage.finish(draft_tokens=drafting.draft_tokens)
+
+
+def scaled(op: OpBuilder, logits: ir.Value, spec: DFlashSpec) -> ir.Value:
+    """Return logits with the drafter's multiplier and soft cap."""
+    if spec.output_multiplier != 1.0:
+        logits = op.Mul(logits, spec.output_multiplier)
+    if spec.final_logit_softcapping is not None:
+        cap = spec.final_logit_softcapping
+        logits = op.Mul(op.Tanh(op.Div(logits, cap)), cap)
+    return logits
 
 
 def _own_features(op: OpBuilder, features: ir.Value, spec: DFlashSpec, layers: tuple[int, ...]) -> ir.Value:

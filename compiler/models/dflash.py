@@ -12,15 +12,18 @@ from dfc.compiler.models.block_drafter import (
     Block,
     BlockDrafter,
     Context,
-    StageSizes,
+    Drafting,
     block_drafter_loader,
     block_drafter_stage,
+    likeliest_candidates,
+    scaled,
 )
+from dfc.compiler.models.proposals import LikeliestProposal, Proposal
 
 
-def dflash_stage(spec: DFlashSpec, target: TargetSpec, sizes: StageSizes) -> StageGraph:
+def dflash_stage(spec: DFlashSpec, target: TargetSpec, drafting: Drafting) -> StageGraph:
     """Build `draft_dflash`, as `block_drafter_stage` says."""
-    return block_drafter_stage("dflash", spec, target, sizes, partial(_layer, spec), _choose)
+    return block_drafter_stage("dflash", spec, target, drafting, partial(_layer, spec), partial(_choose, spec, target))
 
 
 def _layer(
@@ -34,9 +37,12 @@ def _layer(
     return drafter.op.Add(hidden, drafter.mlp(normed, index))
 
 
-def _choose(drafter: BlockDrafter, hidden: ir.Value, anchor: ir.Value) -> ir.Value:
-    """Take the most likely token of every slot: the multiplier and the soft cap leave it the same, they only grow."""
-    return drafter.op.ArgMax(drafter.logits(hidden), axis=-1, keepdims=0)
+def _choose(
+    spec: DFlashSpec, target: TargetSpec, drafter: BlockDrafter, hidden: ir.Value, anchor: ir.Value, proposal: Proposal
+) -> None:
+    """Propose for every slot by itself; where only the likeliest counts, multiplier and soft cap change nothing."""
+    logits = drafter.logits(hidden)
+    proposal.choose(logits if isinstance(proposal, LikeliestProposal) else scaled(drafter.op, logits, spec), target)
 
 
-LOADER = block_drafter_loader("dflash", "DFlashDraftModel", is_dflash, load_dflash, dflash_stage)
+LOADER = block_drafter_loader("dflash", "DFlashDraftModel", is_dflash, load_dflash, dflash_stage, likeliest_candidates)

@@ -13,15 +13,17 @@ from dfc.compiler.models.block_drafter import (
     Block,
     BlockDrafter,
     Context,
-    StageSizes,
+    Drafting,
     block_drafter_loader,
     block_drafter_stage,
+    scaled,
 )
+from dfc.compiler.models.proposals import Proposal, Walk
 
 
-def dflash2_stage(spec: DFlash2Spec, target: TargetSpec, sizes: StageSizes) -> StageGraph:
+def dflash2_stage(spec: DFlash2Spec, target: TargetSpec, drafting: Drafting) -> StageGraph:
     """Build `draft_dflash2`, as `block_drafter_stage` says; convolutions end at the runtime block's border."""
-    return block_drafter_stage("dflash2", spec, target, sizes, partial(_layer, spec), partial(_select, spec))
+    return block_drafter_stage("dflash2", spec, target, drafting, partial(_layer, spec), partial(_select, spec))
 
 
 def _layer(
@@ -64,21 +66,16 @@ class _Convolution:
         )
 
 
-def _select(spec: DFlash2Spec, drafter: BlockDrafter, hidden: ir.Value, anchor: ir.Value) -> ir.Value:
+def _select(spec: DFlash2Spec, drafter: BlockDrafter, hidden: ir.Value, anchor: ir.Value, proposal: Proposal) -> None:
     """Walk the candidates of every slot (semantics B.4)."""
     op = drafter.op
-    scores, candidates = drafter.top_candidates(hidden, spec.selector_top_k)
-    if spec.output_multiplier != 1.0:
-        scores = op.Mul(scores, spec.output_multiplier)
-    if spec.final_logit_softcapping is not None:
-        cap = spec.final_logit_softcapping
-        scores = op.Mul(op.Tanh(op.Div(scores, cap)), cap)
+    scores, candidates = drafter.top_candidates(hidden, proposal.walk_width(spec.selector_top_k))
+    scores = scaled(op, scores, spec)
     selector = f"{spec.prefix}candidate_selector"
     predecessors, successors = (drafter.weights.stored(_codebook(spec, side)) for side in ("predecessor", "successor"))
     projected = ops.linear(op, hidden, drafter.weights.float32(f"{selector}.hidden_projection.weight"))
-    return ops.candidate_selector(
-        op, candidates, scores, projected, predecessors, successors, anchor, max_slots=spec.block_size - 1
-    )
+    top_k, max_slots = spec.selector_top_k, spec.block_size - 1
+    proposal.walk(Walk(scores, candidates, projected, predecessors, successors, anchor, top_k, max_slots))
 
 
 def _codebook(spec: DFlash2Spec, side: str) -> str:
@@ -87,4 +84,8 @@ def _codebook(spec: DFlash2Spec, side: str) -> str:
     return bare if bare in spec.tensors else f"{bare}.weight"
 
 
-LOADER = block_drafter_loader("dflash2", "DFlash2DraftModel", is_dflash2, load_dflash2, dflash2_stage)
+def _candidates(spec: DFlash2Spec, target: TargetSpec) -> int:
+    return spec.selector_top_k
+
+
+LOADER = block_drafter_loader("dflash2", "DFlash2DraftModel", is_dflash2, load_dflash2, dflash2_stage, _candidates)

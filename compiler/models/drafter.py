@@ -13,19 +13,33 @@ from dfc.compiler.export.stage import StageGraph
 
 
 @dataclass(frozen=True)
+class StageSizes:
+    """What a drafter's stages must know of the artifact.
+
+    Cache rows of a sequence, the layers whose outputs the features hold, and how many candidates a slot of a sampled
+    proposal has, the same for all drafters.
+    """
+
+    capacity: int
+    feature_layers: tuple[int, ...]
+    candidates: int
+
+
+@dataclass(frozen=True)
 class DrafterBuild:
     """A drafter that fits the target.
 
     ``draft_tokens`` is the most a round drafts; ``reads_hidden`` and ``feature_layers`` say what the target's verified
     rows must carry for it; ``weights_folder`` is where its own tensors go (none for a head in the target's checkpoint);
-    ``stages`` authors its graphs for a number of cache rows and the layers whose outputs the artifact's features hold;
-    ``positions`` is how many it has, None when its config does not say.
+    ``stages`` authors its graphs; ``candidates`` is how many tokens a slot's draft is drawn from; ``positions`` is how
+    many it has, None when its config does not say.
     """
 
     component: ComponentName
     source: Path
     draft_tokens: int
-    stages: Callable[[int, tuple[int, ...]], Iterator[StageGraph]]
+    stages: Callable[[StageSizes], Iterator[StageGraph]]
+    candidates: int
     reads_hidden: bool = False
     feature_layers: tuple[int, ...] = ()
     weights_folder: str = ""

@@ -7,14 +7,19 @@ from collections.abc import Iterator
 import onnx_ir as ir
 from onnxscript import OpBuilder
 
-from dfc.artifacts import Parameter
 from dfc.compiler.checkpoint.spec import TargetSpec
 from dfc.compiler.export import ops
 from dfc.compiler.export.stage import StageBuilder, StageGraph
 from dfc.compiler.export.weights import Weights
 from dfc.compiler.models.caches import Caches, cache_inputs, cache_outputs
-from dfc.compiler.models.drafter import DrafterBuild
-from dfc.compiler.models.layers import FLOAT, INT64, embed, real_tokens, take_rows
+from dfc.compiler.models.drafter import DrafterBuild, StageSizes
+from dfc.compiler.models.layers import FLOAT, INT64, embed, take_rows
+from dfc.compiler.models.proposals import (
+    MOST_CANDIDATES,
+    PROPOSALS,
+    LikeliestProposal,
+    ProposalKind,
+)
 from dfc.compiler.models.qwen3_5 import Placement, attention_layer, one_plus_norm
 from dfc.compiler.models.rope import rope_tables
 from dfc.compiler.models.target import WEIGHTS_FOLDER
@@ -36,43 +41,56 @@ def find_drafter(spec: TargetSpec, draft_tokens: int | None, *, one_stage: bool 
     most = draft_tokens or (DEFAULT_STATIC_DRAFT_TOKENS if one_stage else DEFAULT_DRAFT_TOKENS)
     lengths = (most,) if one_stage else tuple(range(1, most + 1))
 
-    def stages(capacity: int, feature_layers: tuple[int, ...]) -> Iterator[StageGraph]:
+    def stages(sizes: StageSizes) -> Iterator[StageGraph]:
         for count in lengths:
-            yield mtp_stage(spec, capacity, count)
+            for proposal in PROPOSALS:
+                yield mtp_stage(spec, sizes, count, proposal)
 
-    parameters: dict[str, Parameter] = {"draft_tokens": most, "stages": lengths}
-    return DrafterBuild("mtp", spec.directory, most, stages, reads_hidden=True, parameters=parameters)
+    return DrafterBuild(
+        component="mtp",
+        source=spec.directory,
+        draft_tokens=most,
+        stages=stages,
+        candidates=min(MOST_CANDIDATES, spec.candidate_vocab_size),
+        reads_hidden=True,
+        parameters={"draft_tokens": most, "stages": lengths},
+    )
 
 
-def mtp_stage(spec: TargetSpec, capacity: int, draft_tokens: int) -> StageGraph:
+def mtp_stage(
+    spec: TargetSpec, sizes: StageSizes, draft_tokens: int, proposal_kind: ProposalKind = LikeliestProposal
+) -> StageGraph:
     """Build `draft_mtp_<draft_tokens>`: replay the committed rows, then draft recursively.
 
     Inputs: `next_ids` [N, T] the token after each row, `hidden` [N, T, H] the target's final normed rows, `lengths` [N]
     rows replayed before, `valid` [N] >= 1 rows that count, and the layer's caches. Row t stands at the position of its
     hidden state. The last valid row gives draft 1; step k feeds draft k and the head's own output at the next position.
-    Output: `draft_tokens` [N, draft_tokens]. The caches get the replayed rows and never the drafts'.
+    Output: `draft_tokens` [N, draft_tokens], and what the proposal adds. The caches get the replayed rows and never the
+    drafts'.
     """
-    stage = StageBuilder(f"draft_mtp_{draft_tokens}", "mtp")
-    op = stage.op
+    stage = StageBuilder(f"draft_mtp_{draft_tokens}{proposal_kind.suffix}", "mtp")
+    op, capacity = stage.op, sizes.capacity
     weights = Weights(stage, spec.tensors, WEIGHTS_FOLDER, spec.quantised)
     next_ids = stage.input("next_ids", INT64, ("N", "T"))
     hidden = stage.input("hidden", FLOAT, ("N", "T", spec.hidden_size))
     lengths, valid = (stage.input(name, INT64, ("N",)) for name in ("lengths", "valid"))
+    proposal = proposal_kind(stage, draft_tokens, sizes.candidates)
     before = cache_inputs(stage, spec.attention, capacity, "mtp.layers.0")
     rope = rope_tables(op, spec.rope, capacity)
 
     rows, caches = _step(op, weights, spec, next_ids, hidden, before, Placement(lengths, valid, *rope))
     last = take_rows(op, rows, op.Unsqueeze(op.Sub(valid, 1), [1]))
-    drafts = [_choose(op, weights, spec, last)]
+    head = weights.float32(spec.head)
+    draft = proposal.choose(ops.linear(op, last, head), spec)
     base = op.Add(lengths, valid)
     scratch = _copy_of_used(op, caches, base, draft_tokens - 1) if draft_tokens > 1 else caches
     one_row = op.Expand([1], op.Shape(lengths))
     for step in range(1, draft_tokens):
         placement = Placement(op.Add(base, step - 1), one_row, *rope)
-        last, scratch = _step(op, weights, spec, drafts[-1], last, scratch, placement)
-        drafts.append(_choose(op, weights, spec, last))
+        last, scratch = _step(op, weights, spec, draft, last, scratch, placement)
+        draft = proposal.choose(ops.linear(op, last, head), spec)
 
-    stage.output("draft_tokens", op.Concat(*drafts, axis=1), INT64, ("N", draft_tokens))
+    proposal.finish()
     cache_outputs(stage, spec.attention, capacity, [before], [caches])
     return stage.finish(draft_tokens=draft_tokens)
 
@@ -103,9 +121,3 @@ def _step(
     mixed = ops.linear(op, op.Concat(embedding, hidden, axis=-1), weights.float32("mtp.fc.weight"))
     mixed, caches = attention_layer(op, weights, spec, mixed, "mtp.layers.0", caches, placement)
     return one_plus_norm(op, mixed, weights, "mtp.norm.weight", epsilon), caches
-
-
-def _choose(op: OpBuilder, weights: Weights, spec: TargetSpec, row: ir.Value) -> ir.Value:
-    """Return the most likely real token [N, 1] after row [N, 1, H]."""
-    logits = ops.linear(op, row, weights.float32(spec.head))
-    return op.ArgMax(real_tokens(op, logits, spec), axis=-1, keepdims=0)

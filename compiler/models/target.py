@@ -27,7 +27,8 @@ FAMILIES = {"qwen3_5": qwen3_5.run_trunk}
 class TargetOptions:
     """Cache rows per sequence, most rows of a round, and what the artifact's drafters read from a verified block.
 
-    ``padded``: calls may carry rows behind a prompt's last ones, because the backend's engines have static shapes.
+    ``candidates`` is how many tokens a sampled draft was drawn from. ``padded``: calls may carry rows behind a prompt's
+    last ones, because the backend's engines have static shapes.
     """
 
     capacity: int
@@ -35,6 +36,7 @@ class TargetOptions:
     padded: bool = False
     hidden_output: bool = False
     feature_layers: tuple[int, ...] = ()
+    candidates: int = 0
 
 
 def advance_stage(spec: TargetSpec, options: TargetOptions, choice: Choice = GreedyChoice) -> StageGraph:
@@ -45,7 +47,7 @@ def advance_stage(spec: TargetSpec, options: TargetOptions, choice: Choice = Gre
     """
     stage = StageBuilder(f"target_advance{choice.suffix}", "target")
     op = stage.op
-    chooser = choice(stage, spec, 1)
+    chooser = choice(stage, spec)
     weights = Weights(stage, spec.tensors, WEIGHTS_FOLDER, spec.quantised)
     input_ids = stage.input("input_ids", INT64, ("N", "T"))
     lengths = stage.input("lengths", INT64, ("N",))
@@ -78,7 +80,7 @@ def verify_stage(spec: TargetSpec, options: TargetOptions, choice: Choice = Gree
     """
     stage = StageBuilder(f"target_verify{choice.suffix}", "target")
     op = stage.op
-    chooser = choice(stage, spec, "J")
+    chooser = choice(stage, spec, options.candidates)
     weights = Weights(stage, spec.tensors, WEIGHTS_FOLDER, spec.quantised)
     input_ids = stage.input("input_ids", INT64, ("N", "T"))
     lengths, forced, valid = (stage.input(name, INT64, ("N",)) for name in ("lengths", "forced", "valid"))

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dfc.artifacts import Component
-from dfc.runtime.engine import Buffer, Engine
+from dfc.runtime.engine import Engine
 from dfc.runtime.errors import RunError
+from dfc.runtime.proposal import Proposal
+from dfc.runtime.sampling import Sampling
 from dfc.runtime.states import States
 from dfc.runtime.target import Block
 
@@ -30,10 +32,13 @@ class Drafter(Protocol):
     def follow(self, block: Block) -> None:
         """Take in committed rows without drafting: a prompt chunk that is not the last."""
 
-    def draft(self, block: Block) -> Buffer:
-        """Take in committed rows and return a buffer [1, S] whose first `draft_tokens` are proposed after the anchor.
+    def sample_as(self, sampling: Sampling) -> None:
+        """Draw what comes so; a drafter on a stage that takes the likeliest tokens goes on doing that."""
 
-        The call may still run when this returns: reading the buffer waits for it.
+    def draft(self, block: Block) -> Proposal:
+        """Take in committed rows and return buffers whose first `draft_tokens` slots are proposed after the anchor.
+
+        The call may still run when this returns: reading the buffers waits for it.
         """
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from dfc.artifacts import Component
 from dfc.runtime.drafters.kind import DrafterKind, Limits, most_draft_tokens
 from dfc.runtime.engine import Buffer, Call, Engine, integers
+from dfc.runtime.proposal import Proposal, proposal_buffers
+from dfc.runtime.sampling import Sampling, SamplingInputs
 from dfc.runtime.states import States
 from dfc.runtime.target import Block
 
@@ -28,7 +30,8 @@ class MTPDrafter:
         self._lengths, self._valid = (engine.share("int64", (1,)) for _ in range(2))
         # The stage may draft more: its first ones are those that a shorter stage would draft.
         self._drafts_of_stage = _last_dimension(engine, "draft_tokens")
-        self._drafts = engine.share("int64", (1, self._drafts_of_stage))
+        self._proposal = proposal_buffers(engine, 1, self._drafts_of_stage)
+        self._sampling = SamplingInputs(engine)
         self._calls: dict[Buffer, _Bound] = {}
 
     def reset(self) -> None:
@@ -44,10 +47,14 @@ class MTPDrafter:
         """Replay the rows; what the graph drafts after them is not read."""
         self._run(block)
 
-    def draft(self, block: Block) -> Buffer:
+    def sample_as(self, sampling: Sampling) -> None:
+        """Draw what comes so, where the stage draws."""
+        self._sampling.shape(sampling)
+
+    def draft(self, block: Block) -> Proposal:
         """Replay the rows and return the drafts."""
         self._run(block)
-        return self._drafts
+        return self._proposal
 
     def _run(self, block: Block) -> None:
         assert block.hidden is not None
@@ -59,6 +66,7 @@ class MTPDrafter:
         self._lengths.write(integers([self.length]))
         self._valid.write(integers([block.count]))
         self.length += block.count
+        self._sampling.write(self._drafts_of_stage, {0: self.length + 1})
         bound.call.run(self.length + self._drafts_of_stage)
 
     def _bind(self, rows: int, hidden: Buffer) -> _Bound:
@@ -68,7 +76,8 @@ class MTPDrafter:
             "hidden": hidden,
             "lengths": self._lengths,
             "valid": self._valid,
-            "draft_tokens": self._drafts,
+            **self._proposal.bindings(),
+            **self._sampling.buffers(self._drafts_of_stage),
         }
         return _Bound(next_ids, self._engine.bind(named | self.states.bindings(0)))
 

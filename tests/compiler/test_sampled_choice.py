@@ -15,12 +15,14 @@ from dfc.compiler.models.layers import FLOAT, INT64
 from dfc.compiler.models.verification import find_drafts
 from dfc.runtime.engine import Array
 from dfc.runtime.engines.onnxruntime import library
-from dfc.runtime.sampling import ACCEPT, CHOICE, uniforms
+from dfc.runtime.proposal import certain
+from dfc.runtime.sampling import ACCEPT, CHOICE, DRAFT, uniforms
 from tests.compiler.test_sampling import expected_distribution
 from tests.statistics import chi_square_p
 
 DRAWS = 40_000
 ROWS, REAL, PADDED = 4, 12, 16
+CANDIDATES = 5
 SETTINGS = [
     (temperature, top_k, top_p, min_p)
     for temperature in (0.6, 1.0, 1.3)
@@ -32,7 +34,7 @@ SETTINGS = [
 def session() -> Any:
     stage = StageBuilder("judge", "target")
     spec: Any = SimpleNamespace(candidate_vocab_size=REAL, vocab_size=PADDED)
-    chooser = SampledChoice(stage, spec, "J")
+    chooser = SampledChoice(stage, spec, CANDIDATES)
     logits = stage.input("logits", FLOAT, ("N", "J", PADDED))
     input_ids, rows = stage.input("input_ids", INT64, ("N", "T")), stage.input("rows", INT64, ("N", "J"))
     forced, valid = stage.input("forced", INT64, ("N",)), stage.input("valid", INT64, ("N",))
@@ -48,6 +50,21 @@ def judge(
     session: Any, logits: Array, drafts: Array, settings: tuple[float, int, float, float], seed: int
 ) -> tuple[Array, Array]:
     """Return accepted and anchor of DRAWS sequences with the same logits [ROWS, PADDED] and drafts."""
+    candidates, q = (np.repeat(values, DRAWS, axis=0) for values in certain(drafts.tolist(), ROWS, CANDIDATES))
+    return judge_drawn(session, logits, np.tile(drafts, (DRAWS, 1)), candidates, q, settings, seed)
+
+
+def judge_drawn(
+    session: Any,
+    logits: Array,
+    drafts: Array,
+    candidates: Array,
+    q: Array,
+    settings: tuple[float, int, float, float],
+    seed: int,
+) -> tuple[Array, Array]:
+    """Return accepted and anchor of DRAWS sequences with the same logits [ROWS, PADDED], each with drafts of its own
+    [DRAWS, drafted] and what they were drawn from, [DRAWS, ROWS, CANDIDATES]."""
 
     def repeat(values: Array) -> Array:
         return np.ascontiguousarray(np.broadcast_to(values, (DRAWS, *values.shape)))
@@ -70,10 +87,12 @@ def judge(
         "top_p": repeat(np.float32(top_p)),
         "min_p": repeat(np.float32(min_p)),
         "logits": repeat(logits),
-        "input_ids": repeat(np.array([0, *drafts])),
+        "input_ids": np.concatenate([np.zeros((DRAWS, 1), np.int64), drafts.astype(np.int64)], axis=1),
+        "draft_candidates": candidates,
+        "draft_probabilities": q,
         "rows": repeat(np.arange(ROWS)),
         "forced": repeat(np.int64(1)),
-        "valid": repeat(np.int64(1 + len(drafts))),
+        "valid": repeat(np.int64(1 + drafts.shape[1])),
     }
     accepted, anchor = session.run(["accepted", "anchor"], inputs | noise)
     return accepted, anchor
@@ -104,6 +123,77 @@ def test_tokens_have_the_distribution_of_the_target(
         assert not counts[REAL:].any()
         if reached.sum() > 1000:
             assert chi_square_p(counts[:REAL], expected[position]) > 1e-4, position
+
+
+def draw_proposals(logits: Array, seed: int, temperature: float, said: float) -> tuple[Array, Array, Array]:
+    """Return drafts [DRAWS, 3] drawn at a temperature, and the candidates and q that a drafter says it drew from.
+
+    The candidates are some of the target's likelier tokens, the scores its logits and an error: some drafts are
+    accepted, some refused.
+    """
+    random = np.random.default_rng(seed)
+    likely = np.argsort(-logits[:, :REAL], axis=-1)[:, : CANDIDATES + 2]
+    places = random.permuted(likely, axis=1)[:, :CANDIDATES]
+    scores = np.take_along_axis(logits, places, axis=1) + random.standard_normal((ROWS, CANDIDATES)) * 0.7
+
+    def softmax(values: Array) -> Array:
+        weights = np.exp(values - values.max(-1, keepdims=True))
+        return np.asarray(weights / weights.sum(-1, keepdims=True))
+
+    noise = uniforms(seed, DRAFT, 0, DRAWS * 3).reshape(DRAWS, 3, 1)
+    drawn = np.minimum((noise >= softmax(scores[:3] / temperature).cumsum(-1)).sum(-1), CANDIDATES - 1)
+    drafts = np.take_along_axis(places[None, :3].repeat(DRAWS, 0), drawn[..., None], axis=2)[..., 0]
+    q = softmax(scores / said).astype(np.float32)
+    return drafts, np.repeat(places[None], DRAWS, axis=0), np.repeat(q[None], DRAWS, axis=0)
+
+
+def least_p(drafts: Array, accepted: Array, anchor: Array, expected: Array) -> float:
+    """Return the least p of the three positions that drafts stand at and the one behind them."""
+    found = []
+    for position in range(4):
+        reached = accepted >= position
+        draft = drafts[:, position] if position < 3 else anchor
+        tokens = np.where(accepted > position, draft, anchor)[reached]
+        if len(tokens) > 1000:
+            found.append(chi_square_p(np.bincount(tokens, minlength=REAL), expected[position]))
+    assert len(found) > 1
+    return min(found)
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_drawn_drafts_leave_the_distribution_of_the_target(
+    session: Any, settings: tuple[float, int, float, float]
+) -> None:
+    logits, _ = draw_case(5, 0)
+    drafts, candidates, q = draw_proposals(logits, 7, settings[0], said=settings[0])
+    accepted, anchor = judge_drawn(session, logits, drafts, candidates, q, settings, seed=11)
+    expected = expected_distribution(logits[:, :REAL], *settings)
+    assert least_p(drafts, accepted, anchor, expected) > 1e-4
+
+
+@pytest.mark.parametrize("temperature", [0.6, 1.3])
+def test_a_q_that_is_not_the_drafts_own_is_seen(session: Any, temperature: float) -> None:
+    """Scores that were not divided by the temperature."""
+    settings = (temperature, 0, 1.0, 0.0)
+    logits, _ = draw_case(5, 0)
+    drafts, candidates, q = draw_proposals(logits, 7, temperature, said=1.0)
+    accepted, anchor = judge_drawn(session, logits, drafts, candidates, q, settings, seed=11)
+    expected = expected_distribution(logits[:, :REAL], *settings)
+    assert least_p(drafts, accepted, anchor, expected) < 1e-6
+
+
+def test_a_q_that_is_p_is_always_accepted(session: Any) -> None:
+    logits, _ = draw_case(5, 0)
+    places = np.argsort(-logits[:, :REAL], axis=-1)[:, :CANDIDATES]
+    settings = (0.8, CANDIDATES, 1.0, 0.0)
+    p = np.take_along_axis(expected_distribution(logits[:, :REAL], *settings), places, axis=1)
+    noise = uniforms(3, DRAFT, 0, DRAWS * 3).reshape(DRAWS, 3, 1)
+    drawn = np.minimum((noise >= p[:3].cumsum(-1)).sum(-1), CANDIDATES - 1)
+    drafts = np.take_along_axis(places[None, :3].repeat(DRAWS, 0), drawn[..., None], axis=2)[..., 0]
+    repeated = (np.repeat(values[None], DRAWS, axis=0) for values in (places, p.astype(np.float32)))
+    accepted, _ = judge_drawn(session, logits, drafts, *repeated, settings, seed=11)
+    # Rounding alone refuses: u of 1 - 2 ** -23 meets p / q of 1 - 2 ** -22.
+    assert (accepted < 3).sum() <= 2
 
 
 @pytest.mark.parametrize("drafted", [0, 3])

@@ -13,7 +13,7 @@ from dfc.compiler.build import BuildRequest, build_artifact
 from dfc.compiler.engines import BACKENDS as COMPILERS
 from dfc.runtime.engines import BACKENDS as RUNTIMES
 from dfc.runtime.plan import RunContext, SpeculationRequest, resolve
-from dfc.runtime.sampling import Sampling
+from dfc.runtime.sampling import DRAFT, Sampling, uniforms
 from tests.end_to_end import widened
 from tests.end_to_end.decoding import build, decode, open_decoder
 from tests.end_to_end.geometries import BLOCK_DRAFTERS, NEW_TOKENS, PLAIN, PROMPTS
@@ -118,22 +118,29 @@ def test_three_drafters_in_one_artifact(
     assert (plan.speculation, plan.draft_tokens) == ("dflash2", 7)
 
 
-def test_a_sampled_run_drafts_the_most_likely_tokens(tmp_path: Path, checkpoints: dict[str, Path]) -> None:
+def test_a_sampled_run_draws_its_drafts_from_the_drafter(tmp_path: Path, checkpoints: dict[str, Path]) -> None:
+    """By inverse distribution over the 16 likeliest tokens of a slot, with the numbers of the tokens' positions."""
     artifact = build(tmp_path / "artifact", checkpoints["target"], checkpoints["dflash"])
     target = Target(checkpoints["target"])
     drafter = DFlash(checkpoints["dflash"], target)
-    sampling = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=5)
+    sampling = Sampling(temperature=0.7, top_k=0, top_p=1.0, min_p=0.0, seed=5)
     decoder = open_decoder(artifact, "dflash", sampling=sampling)
     prompt = list(PROMPTS[1])
     committed = [*prompt, decoder.start(prompt)]
-    greedy = target.greedy(prompt, 8).tokens
+    drawn, likeliest = 0, 0
     for _ in range(8):
         finished = decoder.step()
         features = target.forward(committed[:-1]).features(drafter.target_layer_ids)
         assert finished.anchor == committed[-1]
-        assert list(finished.proposed) == drafter.propose(features, committed[-1])
+        scores, candidates = drafter.logits(features, committed[-1]).double().topk(16)
+        sums = (scores / sampling.temperature).softmax(-1).cumsum(-1)
+        noise = torch.from_numpy(uniforms(sampling.seed, DRAFT, len(committed), len(sums))).double()
+        places = torch.searchsorted(sums, noise[:, None], right=True).clamp(max=15)
+        assert list(finished.proposed) == candidates.gather(1, places)[:, 0].tolist()
+        drawn += len(finished.proposed)
+        likeliest += int((places == 0).sum())
         committed += finished.tokens
-    assert committed[len(prompt) :][:8] != greedy, "a draw that is the greedy one shows nothing"
+    assert likeliest < drawn, "draws that are all the likeliest show nothing"
 
 
 def test_the_tensorrt_graphs_draft_the_same(

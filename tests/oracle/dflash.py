@@ -29,6 +29,11 @@ class DFlash:
     @torch.no_grad()
     def propose(self, features: Tensor, anchor: int, block_size: int | None = None) -> list[int]:
         """The block_size - 1 tokens after ``anchor``; features [s, taps * hidden] of all s rows before it."""
+        tokens: list[int] = self.logits(features, anchor, block_size).argmax(dim=-1).tolist()
+        return tokens
+
+    def logits(self, features: Tensor, anchor: int, block_size: int | None = None) -> Tensor:
+        """The logits [block_size - 1, vocabulary] of those tokens."""
         settings = self.settings
         size = block_size or self.block_size
         context = self._norm("hidden_norm", features @ self.weights["fc.weight"].T)
@@ -44,8 +49,7 @@ class DFlash:
         cap = settings.get("final_logit_softcapping")
         if cap:
             logits = cap * torch.tanh(logits / cap)
-        tokens: list[int] = logits.argmax(dim=-1).tolist()
-        return tokens
+        return logits
 
     def _norm(self, name: str, x: Tensor) -> Tensor:
         return rms_norm(x, self.weights[f"{name}.weight"], self.settings["rms_norm_eps"])
