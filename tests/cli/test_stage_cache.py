@@ -55,7 +55,7 @@ def test_after_a_change_of_a_drafter_only_its_stages_are_compiled(request_: Buil
     geometry = DraftGeometry(intermediate_size=96)
     changed = replace(request_, drafts=(write_dflash2(tmp_path / "other", TargetGeometry(), geometry),))
     compiled, unchanged = build(changed)
-    assert compiled == ["draft_dflash2"]
+    assert compiled == ["draft_dflash2", "draft_dflash2_sampling"]
     assert [*unchanged, *compiled] == everything
 
 
