@@ -92,7 +92,7 @@ def _assemble(artifact: Artifact, plan: Plan, backend: str, prefill_rows: int, s
         drafters = {
             candidate.speculation: _open_drafter(open_stage, candidate, sampling) for candidate in plan.candidates
         }
-        return SwitchingDecoder(VerifyingTarget(engine, sampling), drafters, plan.policy, prefill_rows)
+        return SwitchingDecoder(VerifyingTarget(engine, sampling), drafters, plan.rule.begin(), prefill_rows)
     return _assemble_fixed(open_stage, plan, prefill_rows, sampling)
 
 

@@ -8,7 +8,7 @@ from dfc.artifacts import Component, Manifest
 from dfc.runtime.drafters import KINDS
 from dfc.runtime.drafters.kind import DrafterKind
 from dfc.runtime.errors import RunError
-from dfc.runtime.policy import NONE, LengthThresholds, Segment
+from dfc.runtime.policy import NONE, LengthThresholds, Rule, Segment
 
 AUTO = "auto"
 
@@ -65,10 +65,10 @@ class SpeculationPlan:
 
 @dataclass(frozen=True)
 class SwitchingPlan:
-    """Several drafters to load, each concrete, and the policy that chooses between them while running."""
+    """Several drafters to load, each concrete, and the rule of the policy that chooses between them while running."""
 
     candidates: tuple[SpeculationPlan, ...]
-    policy: LengthThresholds
+    rule: Rule
     reason: str
 
     @property
@@ -93,19 +93,11 @@ class SwitchingPlan:
 
     def describe(self) -> dict[str, object]:
         """Return what the reports say of the plan."""
-        segments = [
-            {
-                "drafter": segment.drafter,
-                "below": segment.below,
-                "draft_tokens": self.policy.draft_tokens.get(segment.drafter, 0),
-            }
-            for segment in self.policy.segments
-        ]
         return {
             "backend": self.speculation,
             "reason": self.reason,
             "draft_tokens": self.draft_tokens,
-            "policy": segments,
+            "policy": self.rule.describe(),
         }
 
 

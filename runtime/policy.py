@@ -31,6 +31,23 @@ class Policy(Protocol):
     def possible(self, length: int) -> frozenset[str]:
         """Return the drafters that may be chosen from `length` tokens on: the others need not follow any more."""
 
+    def observe(self, choice: Choice, accepted: int) -> None:
+        """Learn from the round that was chosen last: how many of its drafts held."""
+
+    def reset(self) -> None:
+        """Forget what was learnt: another sequence begins."""
+
+
+class Rule(Protocol):
+    """What a plan says of choosing; fixed, while a policy may learn."""
+
+    def begin(self) -> Policy:
+        """Return the policy for one decoder."""
+
+    def describe(self) -> list[dict[str, object]]:
+        """Return rows for the reports: a ``drafter``, its ``draft_tokens``, and the length ``below`` which it is used
+        (None: without end)."""
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -46,6 +63,25 @@ class LengthThresholds:
 
     segments: tuple[Segment, ...]
     draft_tokens: dict[str, int]
+
+    def begin(self) -> LengthThresholds:
+        return self
+
+    def describe(self) -> list[dict[str, object]]:
+        return [
+            {
+                "drafter": segment.drafter,
+                "below": segment.below,
+                "draft_tokens": self.draft_tokens.get(segment.drafter, 0),
+            }
+            for segment in self.segments
+        ]
+
+    def observe(self, choice: Choice, accepted: int) -> None:
+        """The thresholds stay as they are, whatever a round gives."""
+
+    def reset(self) -> None:
+        """There is nothing to forget."""
 
     def choose(self, length: int, previous: Choice | None) -> Choice:
         index = self._index(length)

@@ -114,6 +114,7 @@ class SwitchingDecoder:
             self._block = self._target.verify(block.anchor, ())
         accepted = self._block.accepted
         self._history.add((block.anchor, *proposed[:accepted]))
+        self._policy.observe(choice, accepted)
         return Round(block.anchor, tuple(proposed), accepted, self._block.next_ids, choice.drafter, choice.reason)
 
     def _keep(self, block: Block, chosen: str, possible: frozenset[str]) -> None:
@@ -172,6 +173,7 @@ class SwitchingDecoder:
         self._history.reset()
         for candidate in self._candidates.values():
             candidate.reset()
+        self._policy.reset()
         self._block = self._choice = None
 
     def _continue_to(self, prompt: Sequence[int], possible: frozenset[str]) -> None:
@@ -191,6 +193,7 @@ class SwitchingDecoder:
         if self.reused == 0:
             # Another sequence: what the last one used says nothing about it.
             self._choice = None
+            self._policy.reset()
         self._target.length = self.reused
 
 

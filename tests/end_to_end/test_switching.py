@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dfc.artifacts import Artifact
+from dfc.runtime.adaptive import AdaptivePolicy, Measurements, RoundTimes
 from dfc.runtime.drafters import KINDS
 from dfc.runtime.drafters.kind import Drafter
 from dfc.runtime.engine import Buffer
@@ -42,6 +43,12 @@ class Scripted:
 
     def possible(self, length: int) -> frozenset[str]:
         return frozenset(("mtp", "dflash2"))
+
+    def observe(self, choice: Choice, accepted: int) -> None:
+        assert 0 <= accepted <= choice.draft_tokens
+
+    def reset(self) -> None:
+        pass
 
 
 @dataclass
@@ -179,8 +186,24 @@ def test_a_drafter_that_was_dropped_comes_back_for_a_shorter_prompt(
     assert len(drafters["dflash2"].calls) > calls
 
 
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), case=st.integers(0, 2))
+def test_the_adaptive_policy_gives_the_greedy_tokens(
+    switching: Open, reference_runs: list[dict[str, Any]], data: st.DataObject, case: int
+) -> None:
+    seconds, share = st.floats(0.1, 10), st.floats(0, 1)
+    points = {choice: ((0, data.draw(seconds)), (100, data.draw(seconds))) for choice in CHOICES}
+    acceptance = {"mtp": MTP_MOST, "dflash2": DFLASH2_MOST}
+    measured = Measurements(
+        RoundTimes(points), {name: tuple(data.draw(share) for _ in range(most)) for name, most in acceptance.items()}
+    )
+    decoder, _ = switching(AdaptivePolicy(measured))
+    run = reference_runs[case]
+    assert decode_with(decoder, run["prompt_ids"], 60).token_ids == run["greedy_ids"][:60]
+
+
 def test_the_plan_names_what_to_load(reference_artifact: Artifact) -> None:
     segments = parse_segments("mtp<10<=dflash2<20<=none", tuple(KINDS))
     plan = resolve_thresholds(segments, None, reference_artifact.manifest, RunContext("onnxruntime"))
     assert plan.draft_stages == ("draft_mtp_3", "draft_dflash2")
-    assert plan.policy.draft_tokens == {"mtp": 3, "dflash2": 7}
+    assert plan.rule.begin().draft_tokens == {"mtp": 3, "dflash2": 7}
