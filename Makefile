@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO := build/demo
 TYPED := build/typed
-EXTRAS := build,cpu,test
+EXTRAS := build,cpu,publish,test
 
 .PHONY: setup libraries demo test check test-gpu bench clean
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 _MAX_KEY_BYTES = 64 << 10
-_MAX_SIGNATURE_BYTES = 1 << 10
+MAX_SIGNATURE_BYTES = 1 << 10
 
 
 def write_signature(root: Path, key: Path) -> None:
@@ -46,7 +46,7 @@ def signature_problem(root: Path, key: Path) -> str | None:
     path = root / SIGNATURE_NAME
     if not path.is_symlink() and not path.exists():
         return "is missing: nobody has signed this artifact"
-    text = read_bounded(path, _MAX_SIGNATURE_BYTES)
+    text = read_bounded(path, MAX_SIGNATURE_BYTES)
     try:
         signature = base64.b64decode(text.removesuffix(b"\n"), validate=True)
     except binascii.Error:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -143,6 +144,24 @@ def make_parent(output: Path) -> None:
     output = Path(output).resolve()
     with _reporting(f"cannot write {output}"):
         _make_directory(output.parent)
+
+
+def adopt(tree: Path, output: Path, *, force: bool) -> None:
+    """Put the whole artifact directory `tree`, made beside `output`, into the place of `output`.
+
+    Raises:
+        ArtifactError: the output may not be replaced or cannot be written.
+    """
+    with _reporting(f"cannot write {output}"):
+        _sync_tree(tree)
+        check_replaceable(output, force=force)
+        if output.exists():
+            # Under this name `sweep` puts it back when the process dies between the two steps.
+            aside = output.parent / f".{output.name}.{secrets.token_hex(4)}.previous"
+            shutil.rmtree(replace(tree, output, aside), ignore_errors=True)
+        else:
+            move_new(tree, output)
+        _sync(output.parent)
 
 
 def check_replaceable(output: Path, *, force: bool) -> None:

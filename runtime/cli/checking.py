@@ -14,8 +14,8 @@ from dfc.plugins.user_cache import cache_directory
 
 
 @contextlib.contextmanager
-def hashing_progress() -> Iterator[artifacts.Progress | None]:
-    """Give what to call with the bytes hashed; standard error shows a bar when it is a terminal, else nothing."""
+def hashing_progress(what: str = "checking files") -> Iterator[artifacts.Progress | None]:
+    """Give what to call with the bytes done; standard error shows a bar when it is a terminal, else nothing."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield None
@@ -23,7 +23,7 @@ def hashing_progress() -> Iterator[artifacts.Progress | None]:
     # A run that shows no bar need not load what draws it.
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("checking files"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    columns = (TextColumn(what), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

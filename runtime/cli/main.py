@@ -17,6 +17,8 @@ from dfc.runtime.cli.inspect import inspect
 from dfc.runtime.cli.interrupt import INTERRUPTED
 from dfc.runtime.cli.operators import operators
 from dfc.runtime.cli.options import debug_option
+from dfc.runtime.cli.pull import pull
+from dfc.runtime.cli.push import push
 from dfc.runtime.cli.run import run
 from dfc.runtime.cli.sign import sign
 from dfc.runtime.cli.verify import verify
@@ -38,6 +40,8 @@ def cli() -> None:
     dfc verify ARTIFACT                             whether every file is as it was built
     dfc diff A B                                    what differs between two artifacts
     dfc sign ARTIFACT --key PRIVATE                 vouch for an artifact
+    dfc push ARTIFACT oci://REGISTRY/NAME:TAG       send an artifact to a registry
+    dfc pull oci://REGISTRY/NAME:TAG -o ARTIFACT    fetch one
     dfc cache                                       what is kept between builds, and removing it
 
     Results go to standard output, everything else to standard error. The exit code is 0 when the command did what it
@@ -54,6 +58,8 @@ cli.add_command(verify)
 cli.add_command(diff)
 cli.add_command(cache)
 cli.add_command(sign)
+cli.add_command(push)
+cli.add_command(pull)
 
 
 def main() -> NoReturn:

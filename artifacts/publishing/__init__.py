@@ -1,0 +1,1 @@
+"""Carrying whole artifacts elsewhere: to and from a registry."""
