@@ -17,11 +17,11 @@ from dfc.compiler.engines.backend import EngineOptions, EngineRequest
 from dfc.compiler.engines.shapes import engine_shapes
 from dfc.compiler.engines.tensorrt_builder import create_network, parse
 from dfc.compiler.engines.tensorrt_graph import engine_graph
-from dfc.compiler.engines.tensorrt_log import BuildLog
 from dfc.compiler.export.origins import origins
 from dfc.compiler.export.stage import DFC_DOMAIN, OPSET
 from dfc.compiler.passes.lowering import Operator, Rule
 from dfc.plugins import bodies
+from dfc.plugins.library_log import LibraryLog
 
 if TYPE_CHECKING:
     from engine_library import Library
@@ -103,7 +103,7 @@ def count_lowered(became: Uses, graph: ir.Graph) -> None:
 
 def network_layers(library: Library, model: ir.Model) -> Iterator[tuple[str, str]]:
     """Yield, for the nodes of a graph, the operator and the kind of a layer that the parser makes of it."""
-    log = BuildLog()
+    log = LibraryLog()
     builder = library.Builder(log.logger(library))
     network = create_network(library, builder)
     parse(library, network, model, "for the table of operators", log)

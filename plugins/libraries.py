@@ -38,3 +38,9 @@ def tensorrt() -> Library:
         return cast("Library", importlib.import_module("tensorrt"))
     except (ImportError, OSError) as error:
         raise MissingLibraryError(f"TensorRT is missing ({error}); install dfc with the extra 'tensorrt'") from error
+
+
+def named_capabilities(library: Library) -> tuple[str, ...]:
+    """Return the compute capabilities, such as "8.9", that TensorRT-RTX can be told to build for."""
+    names = (name[2:] for name in library.ComputeCapability.__members__ if name.startswith("SM"))
+    return tuple(f"{digits[:-1]}.{digits[-1]}" for digits in names)

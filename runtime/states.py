@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from dfc.artifacts import Tensor
 from dfc.runtime.engine import Array, Buffer, Engine
+from dfc.runtime.errors import RunError
 
 
 class States:
@@ -23,6 +24,21 @@ class States:
                 pair = (engine.allocate(tensor.dtype, shape), engine.allocate(tensor.dtype, shape))
                 self._states[tensor.name] = pair
         self.current = 0
+        rows = [tensor.shape[-2] for tensor in engine.stage.inputs if tensor.role == "cache"]
+        self._capacity = min((size for size in rows if isinstance(size, int)), default=None)
+
+    def check_room(self, length: int) -> None:
+        """Check that the caches hold `length` rows: what is written past their end would be lost without a word.
+
+        Raises:
+            RunError: they do not.
+        """
+        # One row stays free: onnxruntime's attention wants a position more than it has rows.
+        if self._capacity is not None and length >= self._capacity:
+            raise RunError(
+                f"a sequence of {length} tokens does not fit the engines, whose caches have {self._capacity} rows; keep"
+                " to the model's max_context in the manifest, or build with a larger --max-context"
+            )
 
     @property
     def alternatives(self) -> tuple[int, ...]:

@@ -54,7 +54,12 @@ class AdvancingTarget:
         self._sampling.shape(sampling)
 
     def advance(self, ids: Sequence[int], *, prompt: bool = False) -> int:
-        """Commit tokens, of a prompt or of the answer, and return the target's next one."""
+        """Commit tokens, of a prompt or of the answer, and return the target's next one.
+
+        Raises:
+            RunError: they do not fit into the caches.
+        """
+        self.states.check_room(self.length + len(ids))
         rows = self._engine.fit(T=len(ids))["T"]
         if rows not in self._calls:
             self._calls[rows] = self._bind(rows)
@@ -158,6 +163,7 @@ class VerifyingTarget:
     def _run(
         self, ids: Sequence[int], forced: int, valid: int, proposal: Proposal | None = None, *, prompt: bool = False
     ) -> _VerifyCalls:
+        self.states.check_room(self.length + valid)
         sizes = self._engine.fit(T=valid, J=valid - forced + 1)
         shape = (sizes["T"], sizes["J"], proposal)
         if shape not in self._calls:

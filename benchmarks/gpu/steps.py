@@ -28,14 +28,14 @@ class RandomMemory:
         self._device = device
         self._held: dict[tuple[str, int], Any] = {}
         values = (np.random.default_rng(0).standard_normal(BLOCK // 2) * 0.02).astype(np.float32)
-        self._block = device.allocate(BLOCK)
+        self._block = device.allocate(BLOCK, "random numbers")
         device.upload(self._block, 0, (values.view(np.uint32) >> 16).astype(np.uint16))
 
     def get(self, name: str, size: int, numbers: np.ndarray[Any, Any] | None = None) -> int:
         """Return an address."""
         name = name.split("#")[0]
         if (name, size) not in self._held:
-            memory = self._held[name, size] = self._device.allocate(size)
+            memory = self._held[name, size] = self._device.allocate(size, "random numbers")
             if numbers is not None:
                 self._device.upload(memory, 0, numbers)
             else:
@@ -95,11 +95,12 @@ def main(artifacts: tuple[Path, ...], only: str, profile: Path | None) -> None:
         for stage in manifest.stages.values():
             for file in stage.engines[BACKEND]:
                 if only in file.path and (artifact / file.path).exists():
-                    time_engine(artifact, stage, file, device, runtime, memory, bandwidth, profile)
+                    time_engine(artifact, manifest, stage, file, device, runtime, memory, bandwidth, profile)
 
 
 def time_engine(
     artifact: Path,
+    manifest: Manifest,
     stage: Stage,
     file: Engine,
     device: CudaDevice,
@@ -109,7 +110,7 @@ def time_engine(
     profile: Path | None,
 ) -> None:
     """Print one engine's line."""
-    loaded = runtime.load(artifact / file.path, file)
+    loaded = runtime.load(artifact / file.path, file, manifest)
     shapes = loaded.shapes
     sizes = {name: math.prod(shape) * ITEM_SIZES[loaded.dtypes[name]] for name, shape in shapes.items()}
     aliases = {tensor.name: tensor.alias for tensor in stage.outputs if tensor.role == "cache"}

@@ -62,14 +62,19 @@ def configure(library: Library, config: IBuilderConfig, options: EngineOptions) 
 def _capability(options: EngineOptions) -> str:
     if len(options.compute_capabilities) > 1:
         raise BuildError("--backend tensorrt builds for one GPU; give --compute-capability once or leave it out")
-    if options.compute_capabilities:
-        return options.compute_capabilities[0]
     from dfc.plugins.device import compute_capability
 
     try:
-        return compute_capability()
+        here = compute_capability()
     except MissingLibraryError as error:
         raise BuildError(f"--backend tensorrt needs a GPU to build for: {error}") from error
+    for wanted in options.compute_capabilities:
+        if wanted != here:
+            raise BuildError(
+                f"--compute-capability {wanted} is not this machine's {here}, which is what TensorRT builds for; leave"
+                " it out, or build on a machine with that GPU"
+            )
+    return here
 
 
 def _machine() -> str:

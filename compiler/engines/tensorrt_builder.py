@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import onnx_ir as ir
 
 from dfc.compiler.engines.backend import EngineOptions
-from dfc.compiler.engines.tensorrt_log import BuildLog
 from dfc.compiler.errors import BuildError
+from dfc.plugins.library_log import LibraryLog
 
 if TYPE_CHECKING:
     from engine_library import Builder, IBuilderConfig, INetworkDefinition, Library
@@ -26,7 +26,7 @@ def build_engine(
     Raises:
         BuildError: the library refuses the graph or cannot build it; names the node and carries the library's log.
     """
-    log = BuildLog()
+    log = LibraryLog()
     logger = log.logger(library)
     builder = library.Builder(logger)
     network = create_network(library, builder)
@@ -52,7 +52,7 @@ def create_network(library: Library, builder: Builder) -> INetworkDefinition:
 
 
 def parse(
-    library: Library, network: INetworkDefinition, model: ir.Model, name: str, log: BuildLog, parser_flags: int = 0
+    library: Library, network: INetworkDefinition, model: ir.Model, name: str, log: LibraryLog, parser_flags: int = 0
 ) -> None:
     """Fill a network with a graph; `name` is the engine's in messages.
 

@@ -14,7 +14,7 @@ from dfc.compiler.export.stage import DFC_DOMAIN, StageGraph
 from dfc.compiler.passes.lowering import Operator, Rule
 from dfc.compiler.passes.tensorrt.grouped_conv import lower_grouped_conv
 from dfc.plugins import bodies
-from dfc.plugins.libraries import MissingLibraryError, tensorrt_rtx
+from dfc.plugins.libraries import MissingLibraryError, named_capabilities, tensorrt_rtx
 
 if TYPE_CHECKING:
     from engine_library import IBuilderConfig, Library
@@ -50,7 +50,7 @@ def configure(library: Library, config: IBuilderConfig, options: EngineOptions) 
     for index, wanted in enumerate(options.compute_capabilities):
         name = f"SM{wanted.replace('.', '')}"
         if name not in known:
-            names = ", ".join(f"{name[2:-1]}.{name[-1]}" for name in known if name.startswith("SM"))
+            names = ", ".join(named_capabilities(library))
             raise BuildError(f"--compute-capability {wanted} is not one TensorRT-RTX builds for; it knows {names}")
         config.set_compute_capability(known[name], index)
 

@@ -34,7 +34,7 @@ class CudaDevice:
             self._device.set_current()
         except Exception as error:
             raise RunError(
-                f"no GPU can be used: {error}; run on a machine with one, or build for onnxruntime"
+                f"no GPU can be used ({_one_line(error)}); run on a machine with one, or build for onnxruntime"
             ) from error
         self._core = core
         self.stream = self._device.create_stream()
@@ -59,8 +59,8 @@ class CudaDevice:
         """The stream as libraries take it."""
         return int(self.stream.handle)
 
-    def allocate(self, size: int) -> Any:
-        """Return a device buffer of `size` bytes.
+    def allocate(self, size: int, what: str) -> Any:
+        """Return a device buffer of `size` bytes; `what` says in messages what it is for.
 
         Raises:
             RunError: there is not enough memory.
@@ -68,14 +68,35 @@ class CudaDevice:
         try:
             return self._device.allocate(max(size, 1), stream=self.stream)
         except Exception as error:
+            raise RunError(self._no_room(size, what, error)) from error
+
+    def pin(self, size: int, what: str = "what the GPU reads and writes in place") -> Any:
+        """Return host memory of `size` bytes that the GPU reads and writes in place.
+
+        Raises:
+            RunError: there is not enough memory.
+        """
+        try:
+            return self._pinned.allocate(max(size, 1))
+        except Exception as error:
             raise RunError(
-                f"the GPU has no room for {size / 1e6:.1f} MB more; close other programs on it, or build with a smaller"
-                " --max-context"
+                f"this machine has no {size} bytes of memory for {what} ({_one_line(error)}); close other programs, or"
+                " build with a smaller --max-context"
             ) from error
 
-    def pin(self, size: int) -> Any:
-        """Return host memory of `size` bytes that the GPU reads and writes in place."""
-        return self._pinned.allocate(max(size, 1))
+    def _no_room(self, size: int, what: str, error: Exception) -> str:
+        if "OUT_OF_MEMORY" not in str(error):
+            return f"{self.name} gives no {size} bytes for {what}: {_one_line(error)}"
+        return (
+            f"{self.name} has no room for {what}: {size} bytes are wanted, {self._free_bytes()}; close other programs"
+            " on it, load fewer drafters with --spec, or build with a smaller --max-context"
+        )
+
+    def _free_bytes(self) -> str:
+        from cuda.bindings import driver
+
+        status, free, total = driver.cuMemGetInfo()
+        return f"{free} of {total} are free" if int(status) == 0 else "fewer are free"
 
     def wait_for(self, launch: int) -> None:
         """Wait until the launch of that number, and with it all before it, is complete."""
@@ -137,7 +158,7 @@ class DeviceBuffer:
         self.dtype, self.shape = dtype, shape
         self.size = math.prod(shape) * ITEM_SIZES[dtype]
         self._device = device
-        self.memory = device.allocate(self.size)
+        self.memory = device.allocate(self.size, f"a tensor of shape {list(shape)}")
         self.clear()
 
     def write(self, values: Array) -> None:
@@ -175,6 +196,10 @@ class SharedBuffer:
 
     def clear(self) -> None:
         self.write(np.zeros_like(self.array))
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def host_view(buffer: Any, size: int) -> Array:

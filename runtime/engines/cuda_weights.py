@@ -32,11 +32,11 @@ class DeviceWeights:
         if weight is None:
             raise RunError(f"{self._artifact.root} has no weight {name}, which an engine reads; build it again")
         if weight not in self._loaded:
-            self._loaded[weight] = self._load(weight)
+            self._loaded[weight] = self._load(name, weight)
         return int(self._loaded[weight].handle)
 
-    def _load(self, weight: Weight) -> Any:
-        buffer = self._device.allocate(math.prod(weight.shape) * ITEM_SIZES[weight.dtype])
+    def _load(self, name: str, weight: Weight) -> Any:
+        buffer = self._device.allocate(math.prod(weight.shape) * ITEM_SIZES[weight.dtype], f"weight {name}")
         offset = 0
         for values in parts_of(self._artifact, weight, weight.dtype):
             self._device.upload(buffer, offset, values)

@@ -83,7 +83,8 @@ class TensorRTEngine:
 
     def _load(self, file: EngineFile) -> LoadedEngine:
         if file.path not in self._loaded:
-            self._loaded[file.path] = self._runtime.load(self._artifact.path(file.path), file)
+            path = self._artifact.path(file.path)
+            self._loaded[file.path] = self._runtime.load(path, file, self._artifact.manifest)
         return self._loaded[file.path]
 
     def _with_engine_types(self, stage: Stage) -> Stage:

@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dfc.artifacts import Artifact
-from dfc.plugins.libraries import MissingLibraryError, tensorrt_rtx
+from dfc.plugins.libraries import MissingLibraryError, named_capabilities, tensorrt_rtx
 from dfc.plugins.user_cache import cache_directory
 from dfc.runtime.engine import OpenStage
 from dfc.runtime.engines.cuda import CudaDevice
 from dfc.runtime.engines.cuda_weights import DeviceWeights
 from dfc.runtime.engines.kernel_cache import KernelCache
+from dfc.runtime.engines.refusals import DAMAGED, DRIVER, GPU, MEMORY, VERSION
 from dfc.runtime.engines.tensorrt_engine import TensorRTEngine
 from dfc.runtime.engines.tensorrt_runtime import TensorRTRuntime
 from dfc.runtime.errors import RunError
 
 if TYPE_CHECKING:
-    from engine_library import ICudaEngine, IExecutionContext
+    from engine_library import ICudaEngine, IExecutionContext, Library, Runtime
 
 BACKEND = "tensorrt-rtx"
 
@@ -52,4 +53,22 @@ def open_runtime(device: CudaDevice) -> TensorRTRuntime:
         kernels.save()
         return context
 
-    return TensorRTRuntime(BACKEND, library, device, create_context)
+    def diagnose(runtime: Runtime, data: bytes) -> frozenset[str]:
+        return find_wrong(library, runtime, data)
+
+    return TensorRTRuntime(BACKEND, library, device, create_context, diagnose, named_capabilities(library))
+
+
+def find_wrong(library: Library, runtime: Runtime, data: bytes) -> frozenset[str]:
+    """Return what the library finds wrong with an engine, from its header; nothing where it cannot tell."""
+    kinds = library.EngineInvalidityDiagnostics
+    meanings = {
+        kinds.VERSION_MISMATCH: VERSION,
+        kinds.UNSUPPORTED_CC: GPU,
+        kinds.OLD_CUDA_DRIVER: DRIVER,
+        kinds.OLD_CUDA_RUNTIME: DRIVER,
+        kinds.INSUFFICIENT_GPU_MEMORY: MEMORY,
+        kinds.MALFORMED_ENGINE: DAMAGED,
+    }
+    _, found = runtime.get_engine_validity(data)
+    return frozenset(meaning for kind, meaning in meanings.items() if int(found) & int(kind))

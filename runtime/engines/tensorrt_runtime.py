@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from dfc.artifacts import Engine as EngineFile
+from dfc.artifacts import Manifest
+from dfc.plugins.library_log import LibraryLog
 from dfc.runtime.engines.cuda import ITEM_SIZES, CudaDevice
+from dfc.runtime.engines.refusals import MEMORY, Installation, unreadable, wrong_gpu
 from dfc.runtime.errors import RunError
 
 if TYPE_CHECKING:
-    from engine_library import DataType, ICudaEngine, IExecutionContext, Library
+    from engine_library import DataType, ICudaEngine, IExecutionContext, Library, Runtime
 
 
 class Addresses(Protocol):
@@ -25,16 +28,31 @@ class Addresses(Protocol):
 CreateContext: TypeAlias = "Callable[[ICudaEngine], IExecutionContext | None]"
 """Makes an execution context, without memory of its own, from an engine."""
 
+Diagnose: TypeAlias = "Callable[[Runtime, bytes], Collection[str]]"
+"""Says what a library finds wrong with the bytes of an engine, in the words of `refusals`."""
+
 
 class TensorRTRuntime:
     """One library on one GPU. Engines run one after the other, so that they share their scratch memory."""
 
-    def __init__(self, backend: str, library: Library, device: CudaDevice, create_context: CreateContext) -> None:
+    def __init__(
+        self,
+        backend: str,
+        library: Library,
+        device: CudaDevice,
+        create_context: CreateContext,
+        diagnose: Diagnose = lambda runtime, data: (),
+        builds_for: tuple[str, ...] = (),
+    ) -> None:
         self.backend = backend
         self.device = device
         self.library = library
         self._create_context = create_context
-        self._logger = library.Logger(library.Logger.ERROR)
+        self._diagnose = diagnose
+        self._builds_for = builds_for
+        self._log = LibraryLog()
+        # The library keeps no reference of its own.
+        self._logger = self._log.logger(library)
         self._runtime = library.Runtime(self._logger)
         # Graphs already recorded go on using the memory they know, so nothing is given back.
         self._scratch: list[Any] = []
@@ -47,28 +65,36 @@ class TensorRTRuntime:
             library.DataType.BOOL: "bool",
         }
 
-    def load(self, path: Path, file: EngineFile) -> LoadedEngine:
-        """Load one engine.
+    def load(self, path: Path, file: EngineFile, manifest: Manifest) -> LoadedEngine:
+        """Load one engine of the artifact that `manifest` is of.
 
         Raises:
             RunError: it is for another GPU or library version, or does not fit into the GPU's memory.
         """
         if file.compute_capabilities and self.device.capability not in file.compute_capabilities:
-            raise RunError(
-                f"{path} is for compute capability {', '.join(file.compute_capabilities)} and this GPU,"
-                f" {self.device.name}, has {self.device.capability}; build with --compute-capability"
-                f" {self.device.capability}"
-            )
-        engine = self._runtime.deserialize_cuda_engine(path.read_bytes())
+            raise RunError(wrong_gpu(path, file, manifest, self._installation))
+        self._log.clear()
+        data = path.read_bytes()
+        engine = self._runtime.deserialize_cuda_engine(data)
         if engine is None:
-            raise RunError(
-                f"{self.backend} {self.library.__version__} cannot read {path} on this GPU, {self.device.name} of"
-                f" compute capability {self.device.capability}; it was built with version {file.library_version}"
-            )
+            wrong, said = self._diagnose(self._runtime, data), self._log.last_error
+            raise RunError(unreadable(path, file, manifest, self._installation, wrong, said))
         context = self._create_context(engine)
         if context is None:
-            raise RunError(f"{self.backend} cannot make {path} ready to run on {self.device.name}")
+            if "out of memory" in self._log.last_error.lower():
+                raise RunError(unreadable(path, file, manifest, self._installation, (MEMORY,), ""))
+            raise RunError(f"{self.backend} cannot make {path} ready to run on {self.device.name}{self.reason}")
         return LoadedEngine(self, engine, context)
+
+    @property
+    def _installation(self) -> Installation:
+        version = str(self.library.__version__)
+        return Installation(self.backend, version, self.device.name, self.device.capability, self._builds_for)
+
+    @property
+    def reason(self) -> str:
+        """What the library said last of what went wrong, in brackets; empty where it said nothing."""
+        return f" ({self._log.last_error})" if self._log.last_error else ""
 
     def dtype(self, dtype: DataType) -> str:
         """Return a type's name as the manifest spells it."""
@@ -77,7 +103,7 @@ class TensorRTRuntime:
     def scratch(self, size: int) -> Any:
         """Return scratch memory of at least `size` bytes."""
         if not self._scratch or self._scratch[-1].size < size:
-            self._scratch.append(self.device.allocate(size))
+            self._scratch.append(self.device.allocate(size, "scratch memory"))
         return self._scratch[-1]
 
 
@@ -115,7 +141,7 @@ class LoadedEngine:
             RunError: the library refuses.
         """
         if not self.context.execute_async_v3(stream):
-            raise RunError(f"{self._runtime.backend} failed to start {self._engine.name}")
+            raise RunError(f"{self._runtime.backend} failed to start {self._engine.name}{self._runtime.reason}")
 
     def _set(self, addresses: Mapping[str, int]) -> None:
         for name, address in addresses.items():
@@ -124,7 +150,7 @@ class LoadedEngine:
 
     def _nowhere(self, name: str) -> int:
         if name not in self._unread:
-            self._unread[name] = self._runtime.device.allocate(self._size(name))
+            self._unread[name] = self._runtime.device.allocate(self._size(name), name)
         return int(self._unread[name].handle)
 
     def _size(self, name: str) -> int:
@@ -138,7 +164,7 @@ class LoadedEngine:
         """
         in_place = {name: address for name, address in inputs.items() if address in outputs.values()}
         written = [*in_place, *outputs]
-        waste = self._runtime.device.allocate(max(self._size(name) for name in written))
+        waste = self._runtime.device.allocate(max(self._size(name) for name in written), "a first run")
         self._set({**inputs, **dict.fromkeys(written, int(waste.handle))})
         self.enqueue(self._runtime.device.stream_address)
         self._runtime.device.stream.sync()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 BUILDER = "compiler/engines/tensorrt_builder.py"
-LOG = "compiler/engines/tensorrt_log.py"
+LOG = "plugins/library_log.py"
 RUNTIME = "runtime/engines/tensorrt_runtime.py"
 RTX_BUILDER = "compiler/engines/tensorrt_rtx.py"
 OPERATORS = "compiler/operators.py"

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from dfc.artifacts import Artifact
-from dfc.artifacts import Engine as EngineFile
 from dfc.runtime.engines.cuda_weights import DeviceWeights
 from dfc.runtime.engines.kernel_cache import KernelCache
 from dfc.runtime.engines.tensorrt_runtime import LoadedEngine, TensorRTRuntime
 from dfc.runtime.errors import RunError
+from tests.runtime.fake_library import fake_library
 
 TENSORS = {
     # name: (is input, shape)
@@ -71,7 +71,7 @@ class FakeDevice:
     def __init__(self) -> None:
         self.allocated: dict[int, int] = {}
 
-    def allocate(self, size: int) -> Any:
+    def allocate(self, size: int, what: str) -> Any:
         address = 1_000_000 * (1 + len(self.allocated))
         self.allocated[address] = size
         return SimpleNamespace(handle=address, size=size)
@@ -84,13 +84,7 @@ class FakeWeights:
 
 
 def load(device: FakeDevice, context: FakeContext) -> LoadedEngine:
-    types = SimpleNamespace(FLOAT="float", BF16=1, HALF=2, INT64=3, INT32=4, BOOL=5)
-    library: Any = SimpleNamespace(
-        DataType=types,
-        TensorIOMode=SimpleNamespace(INPUT="input", OUTPUT="output"),
-        Logger=type("Logger", (), {"ERROR": 0, "__init__": lambda self, level: None}),
-        Runtime=lambda logger: None,
-    )
+    library = fake_library(lambda data: None)
     runtime = TensorRTRuntime("fake", library, device, lambda engine: context)  # type: ignore[arg-type]
     return LoadedEngine(runtime, FakeEngine(), context)
 
@@ -131,45 +125,6 @@ def test_a_second_binding_does_not_run() -> None:
     for _ in range(3):
         engine.bind(ADDRESSES, FakeWeights())  # type: ignore[arg-type]
     assert len(context.runs) == 1
-
-
-def fake_runtime(deserialized: object, context: object = None) -> TensorRTRuntime:
-    types = SimpleNamespace(FLOAT="float", BF16=1, HALF=2, INT64=3, INT32=4, BOOL=5)
-    library: Any = SimpleNamespace(
-        __version__="1.6.1",
-        DataType=types,
-        Logger=type("Logger", (), {"ERROR": 0, "__init__": lambda self, level: None}),
-        Runtime=lambda logger: SimpleNamespace(deserialize_cuda_engine=lambda data: deserialized),
-    )
-    device: Any = SimpleNamespace(capability="9.0", name="NVIDIA H200")
-    return TensorRTRuntime("tensorrt-rtx", library, device, lambda engine: context)
-
-
-def engine_file(*capabilities: str) -> EngineFile:
-    return EngineFile(
-        path="stages/target_advance/tensorrt-rtx/rows1_context2048.engine",
-        precision="bfloat16",
-        library="tensorrt-rtx",
-        library_version="1.7.1",
-        compute_capabilities=capabilities,
-    )
-
-
-def test_an_engine_for_another_gpu_names_both_and_the_flag(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"8\.9, 12\.0 .*NVIDIA H200, has 9\.0.*--compute-capability 9\.0"):
-        fake_runtime(None).load(tmp_path / "x.engine", engine_file("8.9", "12.0"))
-
-
-def test_an_engine_of_another_version_names_both(tmp_path: Path) -> None:
-    (tmp_path / "x.engine").write_bytes(b"engine")
-    with pytest.raises(RunError, match=r"tensorrt-rtx 1\.6\.1 cannot read .*x\.engine.* built with version 1\.7\.1"):
-        fake_runtime(None).load(tmp_path / "x.engine", engine_file())
-
-
-def test_an_engine_that_cannot_be_made_ready_is_named(tmp_path: Path) -> None:
-    (tmp_path / "x.engine").write_bytes(b"engine")
-    with pytest.raises(RunError, match=r"cannot make .*x\.engine ready"):
-        fake_runtime(FakeEngine()).load(tmp_path / "x.engine", engine_file())
 
 
 def test_a_weight_the_manifest_lacks_is_named(reference_artifact: Artifact) -> None:

@@ -1,4 +1,4 @@
-"""What TensorRT says while it builds: kept, and shown only when a build fails."""
+"""What an engine library says: kept line by line, and shown only where something fails."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from engine_library import ILogger, Library
 
 
-class BuildLog:
-    """The messages of one build, as the library's logger collects them."""
+class LibraryLog:
+    """The messages of a builder, a parser or a runtime, as the library's logger collects them."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -27,6 +27,11 @@ class BuildLog:
 
         made: ILogger = type("Logger", (library.ILogger,), {"log": log})()
         return made
+
+    def clear(self) -> None:
+        """Forget what was said so far."""
+        self.lines.clear()
+        self._errors.clear()
 
     @property
     def last_error(self) -> str:
