@@ -45,7 +45,7 @@ WRONG_USES = (
     WrongUse("build from the wrong things", BUILDER, "network(network, config)", "network(config, network)"),
     WrongUse("absent enum", LOG, "library.ILogger.Severity", "library.ILogger.Level"),
     WrongUse("absent property of an enum", LOG, "severity.name", "severity.label"),
-    WrongUse("wrong type of argument", RUNTIME, "library.Logger(library.Logger.ERROR)", 'library.Logger("error")'),
+    WrongUse("wrong type of argument", RUNTIME, "library.Runtime(self._logger)", 'library.Runtime("errors")'),
     WrongUse("path for bytes", RUNTIME, "deserialize_cuda_engine(path.read_bytes())", "deserialize_cuda_engine(path)"),
     WrongUse("misspelt data type", RUNTIME, "DataType.BF16", "DataType.BFLOAT16"),
     WrongUse("property of an older version", RUNTIME, "engine.device_memory_size_v2", "engine.device_memory_size"),
@@ -55,6 +55,7 @@ WRONG_USES = (
     WrongUse("absent property of a layer", OPERATORS, "layer.metadata", "layer.origin"),
     WrongUse("absent property of TensorRT-RTX", RTX_BUILDER, "config.num_compute_capabilities", "config.capabilities"),
     WrongUse("capability without its place", RTX_BUILDER, "(known[name], index)", "(known[name])"),
+    WrongUse("absent diagnostic", RTX_RUNTIME, "kinds.UNSUPPORTED_CC", "kinds.UNSUPPORTED_GPU"),
     WrongUse("absent strategy", RTX_RUNTIME, "Strategy.USER_MANAGED", "Strategy.USER"),
     WrongUse(
         "context without configuration", RTX_RUNTIME, "create_execution_context(config)", "create_context(config)"
