@@ -46,7 +46,7 @@ WRONG_USES = (
     WrongUse("absent enum", LOG, "library.ILogger.Severity", "library.ILogger.Level"),
     WrongUse("absent property of an enum", LOG, "severity.name", "severity.label"),
     WrongUse("wrong type of argument", RUNTIME, "library.Runtime(self._logger)", 'library.Runtime("errors")'),
-    WrongUse("path for bytes", RUNTIME, "deserialize_cuda_engine(path.read_bytes())", "deserialize_cuda_engine(path)"),
+    WrongUse("path for bytes", RUNTIME, "deserialize_cuda_engine(data)", "deserialize_cuda_engine(path)"),
     WrongUse("misspelt data type", RUNTIME, "DataType.BF16", "DataType.BFLOAT16"),
     WrongUse("property of an older version", RUNTIME, "engine.device_memory_size_v2", "engine.device_memory_size"),
     WrongUse("index for a name", RUNTIME, "get_tensor_shape(name)", "get_tensor_shape(0)"),
