@@ -38,6 +38,7 @@ from dfc.compiler.models.drafter import DrafterBuild, StageSizes
 from dfc.compiler.models.drafters import load_drafter
 from dfc.compiler.models.target import TargetOptions, advance_stage, verify_stage
 from dfc.compiler.passes.tensorrt.weight_inputs import WeightInput
+from dfc.compiler.quantising import Quantisation, quantise
 from dfc.compiler.stage_cache import CompiledStage, StageCache, stage_key
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -68,6 +69,8 @@ class BuildRequest:
     cache: Path | None = None
     """Directory of compiled stages to take from and to add to; None compiles everything."""
     no_mtp: bool = False
+    quantisation: Quantisation | None = None
+    """How to store the weights of a plain checkpoint; None: as they are."""
 
 
 @dataclass(frozen=True)
@@ -152,16 +155,22 @@ def plan_build(request: BuildRequest) -> BuildPlan:
         if value not in (None, ()) and option not in backend.supports:
             flag = FLAGS[option]
             raise BuildError(f"{flag} means nothing to --backend {request.backend}; leave it out")
-    spec, conversion = plan_conversion(load_target(request.target))
-    if spec.quantised and backend.precision != "float32":
-        raise BuildError(
-            f"{spec.directory} is quantised, which --backend {request.backend} does not read; build for onnxruntime"
-        )
+    spec, conversion = plan_conversion(_find_target(request, backend))
     drafters = _find_drafters(request, spec, one_stage=bool(backend.prompt_rows))
     max_context = find_max_context(request.max_context, spec, drafters)
     if request.draft_tokens is not None and not drafters:
         raise BuildError("--draft-tokens needs a drafter: no --draft is given, and no MTP head is used")
     return BuildPlan(spec, drafters, backend, max_context, conversion)
+
+
+def _find_target(request: BuildRequest, backend: Backend) -> TargetSpec:
+    spec, asked = load_target(request.target), request.quantisation
+    if (spec.quantised or asked) and backend.precision != "float32":
+        what = "--quantize makes" if asked else f"{spec.directory} has"
+        raise BuildError(
+            f"{what} quantised weights, which --backend {request.backend} does not read; build for onnxruntime"
+        )
+    return spec if asked is None else quantise(spec, asked)
 
 
 def _find_drafters(request: BuildRequest, spec: TargetSpec, *, one_stage: bool) -> tuple[DrafterBuild, ...]:
@@ -308,6 +317,7 @@ def _manifest(request: BuildRequest, plan: BuildPlan, stages: dict[str, Stage], 
                 "dtype": request.dtype,
                 "max_context": str(plan.max_context),
                 "draft_tokens": str(request.draft_tokens or "default"),
+                **(request.quantisation.options if request.quantisation else {}),
                 **_engine_options(request.options),
             },
             tools={name: version(name) for name in ("dfc", "onnx", "onnx-ir", "onnxscript")},

@@ -9,3 +9,7 @@ class BuildError(Exception):
     def __init__(self, message: str, log: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.log = tuple(log)
+
+
+class OptionError(BuildError):
+    """An option of the command line cannot be what it is; the message names its flag."""

@@ -12,6 +12,7 @@ from rich.console import Console
 from dfc.artifacts import ArtifactError
 from dfc.plugins.user_cache import cache_directory
 from dfc.runtime.cli.options import debug_option
+from dfc.runtime.cli.quantising import QuantisingRequest, quantisation, quantising_options
 
 if TYPE_CHECKING:
     from dfc.compiler.build import Dtype
@@ -56,6 +57,7 @@ DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 @click.option("--opt-level", type=click.IntRange(0, 5), help="Builder's effort.  [default: the library's]")
 @click.option("--no-cache", is_flag=True, help="Compile every stage, also those that an earlier build has left.")
 @click.option("--no-mtp", is_flag=True, help="Leave out the MTP head of TARGET.")
+@quantising_options
 @click.option("--force", is_flag=True, help="Replace an artifact that is already there.")
 @debug_option
 def build(
@@ -72,6 +74,7 @@ def build(
     no_cache: bool,
     force: bool,
     no_mtp: bool,
+    quantising: QuantisingRequest,
 ) -> None:
     """Build an artifact from the Hugging Face checkpoint directory TARGET and its drafters.
 
@@ -84,22 +87,35 @@ def build(
         from dfc.compiler.build import BuildRequest, build_artifact
         from dfc.compiler.checkpoint import CheckpointError
         from dfc.compiler.engines.backend import EngineOptions
-        from dfc.compiler.errors import BuildError
+        from dfc.compiler.errors import BuildError, OptionError
     except ImportError as error:
         raise click.ClickException(f"building needs {error.name}; install dfc with the extra 'build'") from error
     capabilities = tuple(part.strip() for part in (compute_capabilities or "").split(",") if part.strip())
     options = EngineOptions(capabilities, None if workspace is None else workspace << 20, opt_level)
     cache = None if no_cache else cache_directory("stages")
-    request = BuildRequest(
-        target, drafts, output, backend, dtype, max_context, draft_tokens, options, force, cache, no_mtp
-    )
     console = Console(stderr=True, highlight=False)
     try:
+        request = BuildRequest(
+            target,
+            drafts,
+            output,
+            backend,
+            dtype,
+            max_context,
+            draft_tokens,
+            options,
+            force,
+            cache,
+            no_mtp,
+            quantisation(quantising),
+        )
         if console.is_terminal:
             with console.status("reading checkpoints") as status:
                 manifest = build_artifact(request, status.update)
         else:
             manifest = build_artifact(request, lambda line: console.print(line, soft_wrap=True))
+    except OptionError as error:
+        raise click.UsageError(str(error)) from error
     except BuildError as error:
         raise click.ClickException(f"{error}{_keep_log(error.log, output)}") from error
     except (ArtifactError, CheckpointError) as error:

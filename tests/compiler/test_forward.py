@@ -18,6 +18,7 @@ from dfc.compiler.export.weights import Weights
 from dfc.compiler.models.layers import FLOAT, INT64
 from dfc.compiler.models.target import FAMILIES, WEIGHTS_FOLDER
 from dfc.compiler.models.trunk import Rows
+from dfc.compiler.quantising import Quantisation, quantise
 from dfc.runtime.engine import Array
 from dfc.runtime.engines import load_stage
 from dfc.runtime.engines.onnxruntime import library
@@ -31,9 +32,10 @@ RELATIVE_TOLERANCE = 1e-4
 CAPACITY = 32
 
 
-def logits_of(checkpoint: Path, weights_root: Path, ids: list[int]) -> Array:
+def logits_of(checkpoint: Path, weights_root: Path, ids: list[int], quantisation: Quantisation | None = None) -> Array:
     """Run the trunk of the target stages with the head on every row."""
-    spec, _ = plan_conversion(load_target(checkpoint))
+    loaded = load_target(checkpoint)
+    spec, _ = plan_conversion(quantise(loaded, quantisation) if quantisation else loaded)
     stage = StageBuilder("logits", "target")
     weights = Weights(stage, spec.tensors, WEIGHTS_FOLDER, spec.quantised)
     input_ids = stage.input("input_ids", INT64, ("N", "T"))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dfc.artifacts import Artifact, open_artifact
 from dfc.compiler.build import BuildRequest, build_artifact
+from dfc.compiler.quantising import Quantisation
 from dfc.runtime.decode import PREFILL_ROWS, Decoder, Round
 from dfc.runtime.generate import Limits, generate
 from dfc.runtime.load import load_decoder
@@ -23,9 +24,15 @@ class Decoded:
     rounds: list[dict[str, object]]
 
 
-def build(output: Path, target: Path, *drafts: Path, draft_tokens: int | None = None) -> Artifact:
+def build(
+    output: Path,
+    target: Path,
+    *drafts: Path,
+    draft_tokens: int | None = None,
+    quantisation: Quantisation | None = None,
+) -> Artifact:
     """Build an artifact and open it."""
-    build_artifact(BuildRequest(target, drafts, output, draft_tokens=draft_tokens))
+    build_artifact(BuildRequest(target, drafts, output, draft_tokens=draft_tokens, quantisation=quantisation))
     return open_artifact(output)
 
 

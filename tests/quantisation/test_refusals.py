@@ -126,5 +126,5 @@ def test_damaged_groups_leave_nothing_behind(tmp_path: Path) -> None:
 
 def test_tensorrt(tmp_path: Path) -> None:
     checkpoint = write_pair(tmp_path, FORMATS["fp8, blocks of 128"]).quantised
-    with pytest.raises(BuildError, match="is quantised, which --backend tensorrt-rtx does not read"):
+    with pytest.raises(BuildError, match="has quantised weights, which --backend tensorrt-rtx does not read"):
         plan_build(BuildRequest(checkpoint, (), tmp_path / "artifact", backend="tensorrt-rtx"))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from dfc.compiler.checkpoint.fields import Fields
 from dfc.compiler.checkpoint.quantisation.integers import StoredIntegers, integer_weight
 from dfc.compiler.checkpoint.quantisation.module import FLOATS, WORDS, Module, read_floats, read_words
-from dfc.compiler.checkpoint.quantisation.patterns import Patterns
+from dfc.compiler.checkpoint.quantisation.patterns import Patterns, read_patterns
 from dfc.compiler.checkpoint.quantisation.weight import Array, QuantisedWeight, unpack_words
 
 _PLACES = (0, 4, 1, 5, 2, 6, 3, 7)
@@ -60,7 +60,7 @@ def read_awq(fields: Fields) -> AWQ:
     fields.require("zero_point", True, True)
     name = "group_size" if "group_size" in fields else "q_group_size"
     group_size = fields.integer(name, 128, least=-1)
-    return AWQ(max(group_size, 0), Patterns(fields, "modules_to_not_convert"))
+    return AWQ(max(group_size, 0), read_patterns(fields, "modules_to_not_convert"))
 
 
 def _unpack(words: Array) -> Array:

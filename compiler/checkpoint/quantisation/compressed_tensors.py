@@ -16,7 +16,7 @@ from dfc.compiler.checkpoint.fields import Fields
 from dfc.compiler.checkpoint.quantisation.float8 import float8_weight
 from dfc.compiler.checkpoint.quantisation.integers import Read, StoredIntegers, integer_weight
 from dfc.compiler.checkpoint.quantisation.module import FLOATS, OCTETS, WORDS, Module, read_floats, read_words, viewed
-from dfc.compiler.checkpoint.quantisation.patterns import Patterns
+from dfc.compiler.checkpoint.quantisation.patterns import Patterns, read_patterns
 from dfc.compiler.checkpoint.quantisation.weight import Array, QuantisedWeight, matmul_block, read_stored, unpack_words
 from dfc.compiler.checkpoint.spec import TensorLocation
 
@@ -71,7 +71,7 @@ def read_compressed_tensors(fields: Fields) -> CompressedTensors:
         sparsity.require("format", "dense")
     groups = fields.section("config_groups")
     schemes = tuple(_scheme(groups.section(name), fields) for name in groups.names)
-    return CompressedTensors(schemes, Patterns(fields, "ignore"))
+    return CompressedTensors(schemes, read_patterns(fields, "ignore"))
 
 
 def _scheme(group: Fields, top: Fields) -> Scheme:
@@ -98,7 +98,7 @@ def _scheme(group: Fields, top: Fields) -> Scheme:
     if order not in (False, True, "group", "dynamic", "weight", "static"):
         raise weights.error("actorder", f"is {order!r}, which cannot be built")
     return Scheme(
-        targets=Patterns(group, "targets"),
+        targets=read_patterns(group, "targets"),
         every_layer=bool(set(_WHOLE_LAYER) & set(group.texts("targets", _WHOLE_LAYER))),
         format=stored,
         kind=kind,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from dfc.compiler.checkpoint.fields import Fields
 from dfc.compiler.checkpoint.quantisation.module import FLOAT8, FLOATS, Module
-from dfc.compiler.checkpoint.quantisation.patterns import Patterns
+from dfc.compiler.checkpoint.quantisation.patterns import Patterns, read_patterns
 from dfc.compiler.checkpoint.quantisation.weight import QuantisedWeight
 
 
@@ -26,7 +26,7 @@ def read_float8(fields: Fields) -> Float8:
     block = fields.integers("weight_block_size", ())
     if block and (len(block) != 2 or min(block) < 1):
         raise fields.error("weight_block_size", "is not two numbers of rows and columns")
-    return Float8((block[0], block[1]) if block else None, Patterns(fields, "modules_to_not_convert"))
+    return Float8((block[0], block[1]) if block else None, read_patterns(fields, "modules_to_not_convert"))
 
 
 @dataclass(frozen=True)

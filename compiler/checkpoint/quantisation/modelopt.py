@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from dfc.compiler.checkpoint.fields import Fields
 from dfc.compiler.checkpoint.quantisation.float8 import float8_weight
 from dfc.compiler.checkpoint.quantisation.module import FLOAT8, FLOATS, OCTETS, Module, viewed
-from dfc.compiler.checkpoint.quantisation.patterns import Patterns
+from dfc.compiler.checkpoint.quantisation.patterns import Patterns, read_patterns
 from dfc.compiler.checkpoint.quantisation.weight import QuantisedWeight
 
 _GROUP = 16
@@ -48,7 +48,7 @@ def read_modelopt(fields: Fields) -> ModelOpt:
         raise fields.error("quant_algo", f"is {algorithm!r}; {' and '.join(_ALGORITHMS)} can be built")
     if algorithm == "NVFP4":
         fields.require("group_size", _GROUP, _GROUP)
-    return ModelOpt(algorithm, Patterns(fields, "exclude_modules" if "exclude_modules" in fields else "ignore"))
+    return ModelOpt(algorithm, read_patterns(fields, "exclude_modules" if "exclude_modules" in fields else "ignore"))
 
 
 def _nvfp4(module: Module) -> QuantisedWeight:

@@ -1,4 +1,4 @@
-"""Lists of the layers that a published checkpoint leaves alone, as the formats write them."""
+"""Lists of layers, as the published formats write those that they leave alone."""
 
 from __future__ import annotations
 
@@ -10,21 +10,37 @@ from dfc.compiler.checkpoint.fields import Fields
 
 
 class Patterns:
-    """Names of modules: whole dotted parts of one, shell patterns with ``*``, regular expressions after ``re:``."""
+    """Names of modules: whole dotted parts of one, shell patterns with ``*``, regular expressions after ``re:``.
 
-    def __init__(self, fields: Fields, name: str) -> None:
-        self._texts = fields.texts(name, ())
+    Raises:
+        ValueError: a regular expression is none; the message says which.
+    """
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = tuple(texts)
         self._expressions = []
         for text in self._texts:
             try:
                 if text.startswith("re:"):
                     self._expressions.append(re.compile(text.removeprefix("re:")))
             except re.error as error:
-                raise fields.error(name, f"holds {text!r}, which is no regular expression: {error}") from None
+                raise ValueError(f"{text!r}, which is no regular expression: {error}") from None
 
     def match(self, module: str) -> bool:
         """Return whether a module, or one that it is part of, is named."""
         return any(pattern.match(module) for pattern in self._expressions) or _named(self._texts, module)
+
+
+def read_patterns(fields: Fields, name: str) -> Patterns:
+    """Read a list of a config; without it nothing is named.
+
+    Raises:
+        CheckpointError: it holds something else.
+    """
+    try:
+        return Patterns(fields.texts(name, ()))
+    except ValueError as error:
+        raise fields.error(name, f"holds {error}") from None
 
 
 def _named(texts: Iterable[str], module: str) -> bool:
