@@ -23,6 +23,7 @@ from dfc.artifacts import (
 )
 from dfc.artifacts.turns import only_build
 from dfc.artifacts.writer import make_parent
+from dfc.compiler.build_log import LOG_NAME, build_log
 from dfc.compiler.checkpoint import TargetSpec, load_target
 from dfc.compiler.checkpoint.origin import find_origin
 from dfc.compiler.context import find_max_context
@@ -124,8 +125,9 @@ def build_artifact(request: BuildRequest, report: Report = lambda line: None) ->
             plan.conversion.write(writer.path(f"weights/{target.WEIGHTS_FOLDER}/{CONVERTED}"), report)
         stages: dict[str, Stage] = {}
         weights: dict[str, Weight] = {}
-        for stage in author_stages(plan):
-            stages[stage.name] = _write_stage(writer, stage, request, plan, weights, report)
+        with build_log(writer.path(LOG_NAME), request.output) as log:
+            for stage in author_stages(plan):
+                stages[stage.name] = _write_stage(writer, stage, request, plan, weights, log, report)
         report("weights")
         _add_weights(writer, target.WEIGHTS_FOLDER, checkpoint_files(plan.target))
         for drafter in plan.drafters:
@@ -211,10 +213,11 @@ def _write_stage(
     request: BuildRequest,
     plan: BuildPlan,
     weights: dict[str, Weight],
+    log: Path,
     report: Report,
 ) -> Stage:
     """Write a stage's engines and add the weights that they take as inputs to `weights`."""
-    sizes = EngineRequest(plan.round_rows, plan.capacity, request.options)
+    sizes = EngineRequest(plan.round_rows, plan.capacity, request.options, log)
     compiled = _recall_or_compile(stage, sizes, request, plan, report)
     for path, data in compiled.files.items():
         writer.add_bytes(path, data)

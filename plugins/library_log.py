@@ -2,31 +2,48 @@
 
 from __future__ import annotations
 
+from collections import deque
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from engine_library import ILogger, Library
 
 
-class LibraryLog:
-    """The messages of a builder, a parser or a runtime, as the library's logger collects them."""
+KEPT_LINES = 5000
 
-    def __init__(self) -> None:
-        self.lines: list[str] = []
+
+class LibraryLog:
+    """The messages of a builder, a parser or a runtime, as the library's logger collects them.
+
+    `lines` are the last ones; all go to the end of `file`, where one is given, as they come.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self.lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._errors: list[str] = []
+        self._file = file
 
     def logger(self, library: Library) -> ILogger:
         """Return a logger for `library` (a bindings module) that writes here."""
         error_level = library.ILogger.Severity.ERROR
 
         def log(logger: ILogger, severity: ILogger.Severity, message: str) -> None:
-            self.lines.append(f"[{severity.name}] {message}")
+            self.add(f"[{severity.name}] {message}")
             # Without a GPU the library complains about the driver, and goes on.
             if int(severity) <= int(error_level) and "cudaError 35" not in message:
                 self._errors.append(message)
 
         made: ILogger = type("Logger", (library.ILogger,), {"log": log})()
         return made
+
+    def add(self, line: str) -> None:
+        """Take in a line."""
+        self.lines.append(line)
+        # Opened for every line: what a killed process was told last is on the disk.
+        if self._file is not None:
+            with self._file.open("a", encoding="utf-8") as file:
+                file.write(f"{line}\n")
 
     def clear(self) -> None:
         """Forget what was said so far."""

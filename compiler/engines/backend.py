@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from dfc.artifacts import Precision
 from dfc.compiler.export.stage import StageGraph
@@ -27,11 +28,15 @@ class EngineOptions:
 
 @dataclass(frozen=True)
 class EngineRequest:
-    """What engines of every stage of an artifact must hold: rows of a round and of a prompt chunk, and cache rows."""
+    """What engines of every stage of an artifact must hold: rows of a round and of a prompt chunk, and cache rows.
+
+    What a library says while it builds goes to the end of ``log``.
+    """
 
     round_rows: int
     capacity: int
     options: EngineOptions
+    log: Path | None = None
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import onnx_ir as ir
 
 from dfc.compiler.engines.backend import EngineOptions
+from dfc.compiler.engines.tensorrt_failure import locate, shorten
 from dfc.compiler.errors import BuildError
 from dfc.plugins.library_log import LibraryLog
 
@@ -19,14 +21,21 @@ Configure: TypeAlias = "Callable[[Library, IBuilderConfig, EngineOptions], None]
 
 
 def build_engine(
-    library: Library, model: ir.Model, name: str, options: EngineOptions, configure: Configure, parser_flags: int = 0
+    library: Library,
+    model: ir.Model,
+    name: str,
+    options: EngineOptions,
+    configure: Configure,
+    parser_flags: int = 0,
+    log_file: Path | None = None,
 ) -> bytes:
     """Return the engine of a graph whose shapes are all static.
 
     Raises:
         BuildError: the library refuses the graph or cannot build it; names the node and carries the library's log.
     """
-    log = LibraryLog()
+    log = LibraryLog(log_file)
+    log.add(f"engine {name}")
     logger = log.logger(library)
     builder = library.Builder(logger)
     network = create_network(library, builder)
@@ -41,8 +50,10 @@ def build_engine(
     configure(library, config, options)
     engine = builder.build_serialized_network(network, config)
     if engine is None:
-        reason = log.last_error or "the library does not say why"
-        raise BuildError(f"engine {name} cannot be built: {reason}", log.lines)
+        reason = shorten(log.last_error) or "the library does not say why"
+        raise BuildError(
+            f"engine {name} cannot be built{locate(log.last_error, log.lines, model)}: {reason}", log.lines
+        )
     return bytes(engine)
 
 
@@ -64,4 +75,4 @@ def parse(
     if not parser.parse(ir.serde.serialize_model(model).SerializeToString()):
         error = parser.get_error(0)
         where = f" at node {error.node_name()} ({error.node_operator()})" if error.node_operator() else ""
-        raise BuildError(f"engine {name}: the parser refuses the graph{where}: {error.desc()}", log.lines)
+        raise BuildError(f"engine {name}: the parser refuses the graph{where}: {shorten(error.desc())}", log.lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -116,19 +115,8 @@ def build(
             manifest = build_artifact(request, lambda line: console.print(line, soft_wrap=True))
     except OptionError as error:
         raise click.UsageError(str(error)) from error
-    except BuildError as error:
-        raise click.ClickException(f"{error}{_keep_log(error.log, output)}") from error
-    except (ArtifactError, CheckpointError) as error:
+    except (ArtifactError, BuildError, CheckpointError) as error:
         raise click.ClickException(str(error)) from error
     size = sum(file.size for file in manifest.files.values())
     holds = ", ".join(manifest.components)
     console.print(f"built {output}: {holds}; {len(manifest.stages)} stages, {size / 1e6:.1f} MB", soft_wrap=True)
-
-
-def _keep_log(log: Sequence[str], output: Path) -> str:
-    """Write what a library said beside the output and return the words that say so; nothing without a log."""
-    if not log:
-        return ""
-    file = output.with_name(f"{output.name}.build.log")
-    file.write_text("\n".join(log) + "\n", encoding="utf-8")
-    return f"; the library's log is in {file}"

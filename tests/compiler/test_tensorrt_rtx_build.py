@@ -20,6 +20,7 @@ from dfc.compiler.engines.tensorrt_builder import build_engine
 from dfc.compiler.errors import BuildError
 from dfc.compiler.export.stage import StageBuilder
 from dfc.plugins.libraries import MissingLibraryError
+from tests.artifacts.samples import assert_one_sentence
 from tests.cli.process import assert_fails, dfc
 from tests.oracle.sparse_checkpoints import write_27b_dflash2, write_27b_target
 from tests.paths import REFERENCE
@@ -63,6 +64,7 @@ def test_every_stage_has_engines_for_rounds_and_prompts(artifact: Artifact) -> N
         *("target_advance", "target_advance_sampling", "target_verify", "target_verify_sampling"),
         *("draft_dflash2", "draft_dflash2_sampling", "draft_mtp_3", "draft_mtp_3_sampling"),
     }
+    assert not [name for name in manifest.files if name.endswith(".log")]
     for name, stage in manifest.stages.items():
         rows = [engine.sizes["T"] for engine in stage.engines[BACKEND]]
         assert rows == [1 if name.startswith("target_advance") else 8, PROMPT_ROWS], name
@@ -140,6 +142,51 @@ def test_a_node_that_the_library_refuses_is_named() -> None:
     with pytest.raises(BuildError, match=r"engine test.*MatMul") as caught:
         build_engine(tensorrt_rtx.load_library(), model, "test", EngineOptions(), tensorrt_rtx.configure)
     assert caught.value.log
+
+
+def float32_attention() -> ir.Model:
+    """A graph that the parser takes and the builder does not: it has no such kernel."""
+    stage = StageBuilder("test", "target")
+    inputs = [stage.input(name, ir.DataType.FLOAT, (1, 2, 8, 64)) for name in "qkv"]
+    stage.output("y", stage.op.Relu(stage.op.Attention(*inputs)), ir.DataType.FLOAT, (1, 2, 8, 64))
+    model = stage.finish().model
+    for index, node in enumerate(model.graph):
+        node.name = f"target.layers.3/{node.op_type}_{index}"
+    return model
+
+
+def test_what_the_builder_cannot_build_is_named_with_its_layer(tmp_path: Path) -> None:
+    log = tmp_path / "build.log"
+    with pytest.raises(BuildError) as caught:
+        build_engine(
+            tensorrt_rtx.load_library(),
+            float32_attention(),
+            "test",
+            EngineOptions(),
+            tensorrt_rtx.configure,
+            log_file=log,
+        )
+    named = ("engine test cannot be built in layer {", "at node target.layers.3/Attention_0 (Attention): ")
+    assert_one_sentence(caught.value, *named)
+    text = log.read_text()
+    assert text.startswith("engine test\n")
+    assert "Attention operation was not supported" in text
+    assert text.splitlines()[-1].startswith("[ERROR]")
+
+
+def test_the_log_of_a_build_that_fails_is_kept_beside_the_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(library: Any, model: Any, *arguments: Any, **options: Any) -> bytes:
+        return build_engine(library, float32_attention(), *arguments, **options)
+
+    monkeypatch.setattr(tensorrt_rtx, "build_engine", fail)
+    with pytest.raises(BuildError, match=r"the library's log is in .*/artifact\.build\.log$"):
+        build_artifact(reference_request(tmp_path))
+    kept = tmp_path / "artifact.build.log"
+    assert list(tmp_path.iterdir()) == [kept]
+    assert "engine target_advance, 1 rows" in kept.read_text()
+    assert "[ERROR]" in kept.read_text()
 
 
 def test_a_missing_library_names_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
