@@ -8,10 +8,10 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dfc.artifacts.errors import ArtifactError
-from dfc.artifacts.manifest import MAX_MANIFEST_BYTES, File, Manifest
-from dfc.artifacts.paths import MANIFEST_NAME, SIGNATURE_NAME, check_relative, printable
+from dfc.artifacts.manifest import File, Manifest
+from dfc.artifacts.paths import MANIFEST_NAME, check_relative, printable
+from dfc.artifacts.publishing.contents import UNLISTED
 from dfc.artifacts.publishing.errors import PublishingError
-from dfc.artifacts.signature import MAX_SIGNATURE_BYTES
 
 ARTIFACT_TYPE: Final = "application/vnd.dfc.artifact.v1"
 LAYER_TYPE: Final = "application/vnd.dfc.artifact.file.v1"
@@ -105,7 +105,7 @@ def read(text: bytes, source: str) -> dict[str, File]:
         files[name] = File(sha256=layer.digest.removeprefix("sha256:"), size=layer.size)
     if MANIFEST_NAME not in files:
         raise PublishingError(f"{source} is refused: it has no layer for {MANIFEST_NAME}")
-    for name, limit in ((MANIFEST_NAME, MAX_MANIFEST_BYTES), (SIGNATURE_NAME, MAX_SIGNATURE_BYTES)):
+    for name, limit in UNLISTED.items():
         if name in files and files[name].size > limit:
             raise PublishingError(f"{source} is refused: {name} has {files[name].size} bytes, more than {limit}")
     return files
@@ -117,7 +117,7 @@ def check_layers(layers: Mapping[str, File], manifest: Manifest, source: str) ->
     Raises:
         PublishingError: a file is missing, not listed, or another one.
     """
-    files = {name: file for name, file in layers.items() if name not in (MANIFEST_NAME, SIGNATURE_NAME)}
+    files = {name: file for name, file in layers.items() if name not in UNLISTED}
     for name in sorted(files.keys() ^ manifest.files.keys()):
         problem = "is not listed in the artifact's manifest" if name in files else "is missing among its layers"
         raise PublishingError(f"{source} is refused: {printable(name)} {problem}")

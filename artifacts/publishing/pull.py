@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from dfc.artifacts.errors import ArtifactError
 from dfc.artifacts.hashing import Progress
-from dfc.artifacts.manifest import File, Manifest
+from dfc.artifacts.manifest import File
 from dfc.artifacts.partial import sweep
 from dfc.artifacts.paths import MANIFEST_NAME, printable
 from dfc.artifacts.publishing import oci_manifest
 from dfc.artifacts.publishing.errors import ConnectionCutError, PublishingError
+from dfc.artifacts.publishing.receiving import check_sound, load_manifest, reporting
 from dfc.artifacts.publishing.reference import Reference
 from dfc.artifacts.turns import only_build
-from dfc.artifacts.verification import examine
 from dfc.artifacts.writer import adopt, check_replaceable, make_parent
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def pull(
         raise PublishingError(f"{reference} is refused: the registry sent a manifest whose digest is {digest}")
     files = oci_manifest.read(text, str(reference))
     make_parent(output)
-    with only_build(output, waiting), _reporting(output):
+    with only_build(output, waiting), reporting(output):
         sweep(output)
         check_replaceable(output, force=force)
         partial = output.parent / f".{output.name}.{digest.removeprefix('sha256:')[:16]}.pull"
@@ -63,7 +63,7 @@ def pull(
         _make_own(partial)
         try:
             _fetch(reference, repository, files, partial, progress)
-            _check(partial, reference)
+            check_sound(partial, str(reference))
             adopt(partial, output, force=force)
         except (ConnectionCutError, KeyboardInterrupt):
             raise
@@ -91,7 +91,7 @@ def _fetch(
 
     # The artifact's own manifest says what there must be, before anything large is fetched.
     fetch(MANIFEST_NAME)
-    oci_manifest.check_layers(files, Manifest.load(root / MANIFEST_NAME), str(reference))
+    oci_manifest.check_layers(files, load_manifest(root, str(reference)), str(reference))
     for name in sorted(files.keys() - {MANIFEST_NAME}):
         fetch(name)
 
@@ -147,12 +147,6 @@ def _append(
         count(target.tell())
 
 
-def _check(root: Path, reference: Reference) -> None:
-    for finding in examine(root):
-        if finding.problem is not None:
-            raise PublishingError(f"{reference} is refused: {printable(finding.name)} {printable(finding.problem)}")
-
-
 def _remove_others(partial: Path, output: Path) -> None:
     leftover = re.compile(rf"\.{re.escape(output.name)}\.[0-9a-f]{{16}}\.pull")
     for entry in sorted(output.parent.iterdir()):
@@ -168,11 +162,3 @@ def _make_own(partial: Path) -> None:
     status = partial.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         raise ArtifactError(f"{partial} is in the way; remove it")
-
-
-@contextlib.contextmanager
-def _reporting(output: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ArtifactError(f"cannot write {output}: {error.strerror or error}") from error

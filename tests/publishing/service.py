@@ -1,4 +1,4 @@
-"""Debian's docker-registry as a process on loopback, and a proxy before it that counts and cuts."""
+"""Debian's docker-registry as a process on loopback, and a proxy before it that counts, cuts and stops."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _wait(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 class Proxy:
-    """Passes connections on to `host`, counts the bytes of both directions, and cuts when told to."""
+    """Passes connections on to `host`, counts the bytes of both directions, and cuts or stops when told to."""
 
     def __init__(self, host: str) -> None:
         name, port = host.split(":")
@@ -93,19 +93,27 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.host = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._lock = threading.Lock()
+        self.stopped, self._go_on = threading.Event(), threading.Event()
         self._open: list[socket.socket] = []
         self.reset()
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def reset(self, cut_after: int | None = None) -> None:
-        """Count from 0 again; after `cut_after` bytes from the registry, cut every connection, once."""
+    def reset(self, cut_after: int | None = None, *, stop_after: int | None = None) -> None:
+        """Count from 0 again; after `cut_after` bytes from the registry, cut every connection, once.
+
+        After `stop_after` bytes of both directions nothing more passes, and `stopped` is set, until the next reset.
+        """
+        self._go_on.set()
+        self._go_on = threading.Event()
+        self.stopped.clear()
         with self._lock:
             self.up = self.down = 0
-            self._cut_after = cut_after
+            self._cut_after, self._stop_after = cut_after, stop_after
 
     def close(self) -> None:
         """Cut everything and accept nothing more."""
         self._listener.close()
+        self._go_on.set()
         self._cut()
 
     def _cut(self) -> None:
@@ -134,8 +142,13 @@ class Proxy:
                     cuts = self._cut_after is not None and self.down > self._cut_after
                     if cuts:
                         self._cut_after = None
+                    stops, go_on = self._stop_after is not None and self.up + self.down > self._stop_after, self._go_on
                 if cuts:
                     self._cut()
+                    return
+                if stops:
+                    self.stopped.set()
+                    go_on.wait()
                     return
                 sink.sendall(data)
         with contextlib.suppress(OSError):
