@@ -102,9 +102,10 @@ def artifact_logits(artifact: Artifact, with_logits: Callable[[bytes], bytes]) -
 
 
 def compare_logits(
-    ours: Logits, reference: Logits, texts: Sequence[Sequence[int]], tolerance: float
+    ours: Logits, reference: Logits, texts: Sequence[Sequence[int]], tolerance: float | None
 ) -> tuple[Check, ...]:
-    """Compare logits on texts of at least two tokens each; `tolerance` is relative to the largest logit."""
+    """Compare logits on texts of at least two tokens each; `tolerance` is relative to the largest logit, None judges
+    nothing."""
     difference = scale = 0.0
     agreeing = predicted = 0
     losses = np.zeros(2)
@@ -125,8 +126,8 @@ def compare_logits(
         Check(
             "logits: largest difference over largest logit",
             f"{relative:.2e}",
-            f"{tolerance:.0e}",
-            relative <= tolerance,
+            "" if tolerance is None else f"{tolerance:.0e}",
+            None if tolerance is None else relative <= tolerance,
         ),
         Check("top-1 agreement", f"{agreeing / rows:.2%} of {rows}", "", None),
         Check("perplexity (source)", f"{perplexity:.4f} ({source:.4f})", "", None),
@@ -146,17 +147,21 @@ def greedy_tokens(artifact: Artifact, prompts: Sequence[Sequence[int]], count: i
 
 
 def compare_greedy(
-    reference: Logits, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]], tolerance: float
+    reference: Logits, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]], tolerance: float | None
 ) -> Check:
-    """Compare answers with the reference's choices after the same tokens; a tie within `tolerance` counts as equal."""
+    """Compare answers with the reference's choices after the same tokens; a tie within `tolerance` counts as equal,
+    and None judges nothing."""
     differing = compared = 0
     for prompt, answer in zip(prompts, answers, strict=True):
         logits = reference([*prompt, *answer[:-1]])[len(prompt) - 1 :]
         chosen = logits[np.arange(len(answer)), list(answer)]
-        margin = tolerance * np.abs(logits).max()
+        margin = (tolerance or 0.0) * np.abs(logits).max()
         differing += int((~(chosen >= logits.max(1) - margin)).sum())
         compared += len(answer)
-    return Check("greedy tokens", f"{compared - differing} of {compared} equal", "all", differing == 0)
+    value = f"{compared - differing} of {compared} equal"
+    if tolerance is None:
+        return Check("greedy tokens", value, "", None)
+    return Check("greedy tokens", value, "all", differing == 0)
 
 
 def compare_drafter(

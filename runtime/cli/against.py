@@ -33,11 +33,14 @@ PROMPTS = (
 """Code and prose; `--prompts` gives others."""
 
 ANSWER_TOKENS = 32
+TOLERANCE = 1e-3
 MOST_PROMPT_TOKENS = 512
 
 
-def compare(root: Path, checkpoint: Path, prompts_file: Path | None, tolerance: float) -> tuple[Check, ...]:
+def compare(root: Path, checkpoint: Path, prompts_file: Path | None, tolerance: float | None) -> tuple[Check, ...]:
     """Return every check of the artifact at `root` against `checkpoint`.
+
+    Without a tolerance, logits and tokens of a build that rounded the weights are measured and not judged.
 
     Raises:
         ArtifactError: the artifact cannot be opened.
@@ -52,6 +55,8 @@ def compare(root: Path, checkpoint: Path, prompts_file: Path | None, tolerance: 
             f"--against needs the compiler ({error}); install dfc with the extras 'build' and 'reference'"
         ) from error
     artifact = open_artifact(root)
+    if tolerance is None and "quantize" not in artifact.manifest.build.options:
+        tolerance = TOLERANCE
     prompts = encode_prompts(artifact, read_prompts(prompts_file), ANSWER_TOKENS)
     try:
         ours, reference = artifact_logits(artifact, with_logits), open_reference(checkpoint)

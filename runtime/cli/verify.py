@@ -38,9 +38,8 @@ from dfc.runtime.errors import RunError
 @click.option(
     "--tolerance",
     type=click.FloatRange(min=0, min_open=True),
-    default=1e-3,
-    show_default=True,
-    help="Most difference of logits for --against, relative to the largest logit.",
+    help="Most difference of logits for --against, relative to the largest logit.  [default: 0.001, none for an"
+    " artifact built with --quantize]",
 )
 @click.option(
     "--key", type=click.Path(exists=True, path_type=Path), help="Ed25519 public key (PEM) whose owner must have signed."
@@ -48,7 +47,7 @@ from dfc.runtime.errors import RunError
 @click.option("--json", "as_json", is_flag=True, help="Print one object with every file and its problem or null.")
 @debug_option
 def verify(
-    artifact: Path, against: Path | None, prompts: Path | None, tolerance: float, key: Path | None, as_json: bool
+    artifact: Path, against: Path | None, prompts: Path | None, tolerance: float | None, key: Path | None, as_json: bool
 ) -> int:
     """Check that every file of ARTIFACT is as it was built.
 

@@ -11,16 +11,29 @@ import pytest
 
 from dfc.artifacts import File, Manifest
 from dfc.artifacts.hashing import hash_files
+from dfc.compiler.quantising import Quantisation
 from dfc.runtime.cli.main import cli
 from tests.cli.process import assert_fails, dfc
+from tests.end_to_end.decoding import build
 
 PROMPT = "def area(width, height):\n"
 
 
-def report(root: Path, reference: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, Any]:
+def report(
+    root: Path, reference: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], *options: str
+) -> tuple[int, Any]:
     prompts = tmp_path / "prompts.txt"
     prompts.write_text(PROMPT)
-    arguments = ["verify", str(root), "--against", str(reference / "target"), "--prompts", str(prompts), "--json"]
+    arguments = [
+        "verify",
+        str(root),
+        "--against",
+        str(reference / "target"),
+        "--prompts",
+        str(prompts),
+        "--json",
+        *options,
+    ]
     code = cli.main(arguments, standalone_mode=False)
     return int(code), json.loads(capsys.readouterr().out)
 
@@ -50,6 +63,21 @@ def test_one_changed_weight_with_fitting_digests_fails(
     logits = compared["checks"][0]
     assert logits["name"].startswith("logits")
     assert logits["passed"] is False
+
+
+def test_what_rounding_changes_is_measured_and_not_judged(
+    reference: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "artifact"
+    build(root, reference / "target", draft_tokens=1, quantisation=Quantisation("int4"))
+    code, compared = report(root, reference, tmp_path, capsys)
+    judged = {check["name"]: check["passed"] for check in compared["checks"]}
+    assert code == 0, compared["checks"]
+    assert judged["logits: largest difference over largest logit"] is None
+    assert judged["greedy tokens"] is None
+    assert judged["mtp: tokens as without it"] is True
+    code, _ = report(root, reference, tmp_path, capsys, "--tolerance", "0.001")
+    assert code == 1
 
 
 def test_prompts_without_a_checkpoint_are_refused(copied: Path, tmp_path: Path) -> None:
