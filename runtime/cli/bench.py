@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -57,6 +57,11 @@ from dfc.runtime.policy import NONE
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write a report with plots to this file.",
 )
+@click.option(
+    "--compare",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Also show tokens a second as multiples of those in the --json file of an earlier run.",
+)
 @debug_option
 def bench(
     artifact: Path,
@@ -67,6 +72,7 @@ def bench(
     repetitions: int,
     json_file: Path | None,
     html_file: Path | None,
+    compare: Path | None,
 ) -> None:
     """Measure ARTIFACT: plain decoding and every drafter with every number of draft tokens.
 
@@ -76,6 +82,7 @@ def bench(
     for file in (json_file, html_file):
         if file is not None and not file.resolve().parent.is_dir():
             raise click.UsageError(f"{file} cannot be written: its directory does not exist")
+    before = {} if compare is None else _read_rates(compare)
     try:
         opened = open_artifact(artifact)
         backend = choose_backend(opened)
@@ -105,7 +112,18 @@ def bench(
             html_file.write_text(render(report, measured), encoding="utf-8")
     except OSError as error:
         raise click.ClickException(f"the report cannot be written: {error}") from error
-    _print_table(measured)
+    _print_table(measured, before if compare is not None else None)
+
+
+def _read_rates(file: Path) -> dict[tuple[str, int], float]:
+    """Return the decoding rate of each way and context, tokens a second, in the report of an earlier run."""
+    try:
+        entries = json.loads(file.read_text(encoding="utf-8"))["measured"]
+        return {(entry["name"], entry["context"]): float(entry["decode"]["median"]) for entry in entries}
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        raise click.ClickException(
+            f"--compare {file} is not what `dfc bench --json` writes; give such a file"
+        ) from None
 
 
 def _plans(artifact: Artifact, backend: str, wanted: Sequence[int]) -> list[SpeculationPlan]:
@@ -137,8 +155,20 @@ def _prompts(
     return prompts
 
 
-def _print_table(measured: Sequence[Measured]) -> None:
-    heads = ("context", "decoding", "prefill/s", "tokens/s", "spread", "draft", "verify", "host", "a round")
+def _print_table(measured: Sequence[Measured], before: Mapping[tuple[str, int], float] | None) -> None:
+    heads: tuple[str, ...] = (
+        "context",
+        "decoding",
+        "prefill/s",
+        "tokens/s",
+        "spread",
+        "draft",
+        "verify",
+        "host",
+        "a round",
+    )
+    if before is not None:
+        heads += ("x before",)
     table = Table(*heads, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in table.columns[2:]:
         column.justify = "right"
@@ -153,8 +183,17 @@ def _print_table(measured: Sequence[Measured]) -> None:
             f"{entry.verify_ms:.2f}",
             f"{entry.host_ms:.2f}",
             f"{entry.tokens_per_round:.2f} ({entry.accepted_per_round:.2f})",
+            *([] if before is None else [_ratio(entry, before)]),
         )
     console = Console(highlight=False)
+    if not console.is_terminal:
+        # In a log, a row is a line.
+        console = Console(highlight=False, width=120)
     console.print(table)
     console.print("draft, verify and host in milliseconds of one round; a round: its tokens (its accepted drafts)")
     console.print(f"peak memory with all engines loaded: {peak_memory() / 1e6:.0f} MB")
+
+
+def _ratio(entry: Measured, before: Mapping[tuple[str, int], float]) -> str:
+    rate = before.get((entry.name, entry.context))
+    return f"{entry.decode.median / rate:.2f}" if rate else "new"

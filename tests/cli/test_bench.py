@@ -30,6 +30,15 @@ def test_every_figure_fits_the_others(reference_artifact: Artifact, tmp_path: Pa
         assert entry["verify_ms"] > 0
         assert (entry["draft_ms"] > 0) == (entry["draft_tokens"] > 0)
         assert entry["host_ms"] > 0
+    earlier = tmp_path / "earlier.json"
+    for entry in measured:
+        entry["decode"]["median"] /= 1e6
+    earlier.write_text(json.dumps({"measured": measured[:-1]}))
+    finished = dfc("bench", reference_artifact.root, *arguments, "--compare", earlier)
+    rows = [line.split() for line in finished.stdout.decode().splitlines() if "-" in line and "(" in line]
+    assert all(float(row[-1]) > 1e4 for row in rows[:-1])
+    assert rows[-1][-1] == "new"
+    assert len(rows) == len(measured)
     text = page.read_text()
     assert text.count("<figure>") == 4
     assert all(part.count('class="mark"') >= 3 for part in text.split("<figure>")[1:])
@@ -39,6 +48,15 @@ def test_every_figure_fits_the_others(reference_artifact: Artifact, tmp_path: Pa
 
 def test_a_context_that_does_not_fit_is_refused(reference_artifact: Artifact) -> None:
     assert_fails(dfc("bench", reference_artifact.root, "--context", 10**6), 1, "--context 1000000", "does not fit")
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"measured": [{"name": "plain"}]}', '{"measured": 3}'])
+def test_a_report_that_cannot_be_compared_with_is_refused(
+    reference_artifact: Artifact, tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "earlier.json").write_text(text)
+    finished = dfc("bench", reference_artifact.root, "--compare", tmp_path / "earlier.json")
+    assert_fails(finished, 1, "--compare", "earlier.json")
 
 
 def test_a_report_in_no_directory_is_refused_before_measuring(reference_artifact: Artifact, tmp_path: Path) -> None:
