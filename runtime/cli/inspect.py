@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from dfc.artifacts import Artifact, ArtifactError, open_artifact
+from dfc.artifacts.sbom import write_sbom
+from dfc.runtime.cli.checking import hashing_progress
 from dfc.runtime.cli.options import debug_option
 from dfc.runtime.engines import choose_backend
 from dfc.runtime.errors import RunError
@@ -19,11 +21,22 @@ from dfc.runtime.plan import RunContext, SpeculationPlan, SpeculationRequest, re
 @click.command(short_help="Show what an artifact holds.")
 @click.argument("artifact", type=click.Path(exists=True, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest and the resolved speculation as one object.")
+@click.option("--sbom", is_flag=True, help="Print an SPDX 2.3 document: files, checkpoints, tools and libraries.")
 @debug_option
-def inspect(artifact: Path, as_json: bool) -> None:
-    """Show what ARTIFACT holds, and what `dfc run` would choose with --spec auto."""
+def inspect(artifact: Path, as_json: bool, sbom: bool) -> None:
+    """Show what ARTIFACT holds, and what `dfc run` would choose with --spec auto.
+
+    With --sbom, every file is read. The document's date is SOURCE_DATE_EPOCH when that is set.
+    """
+    if as_json and sbom:
+        raise click.UsageError("--json and --sbom are two documents; give one of them")
     try:
         opened = open_artifact(artifact)
+        if sbom:
+            with hashing_progress() as progress:
+                document = write_sbom(opened, progress=progress)
+            click.echo(document, nl=False)
+            return
         plan = resolve(SpeculationRequest(), opened.manifest, RunContext(choose_backend(opened)))
     except (ArtifactError, RunError) as error:
         raise click.ClickException(str(error)) from error

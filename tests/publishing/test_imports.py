@@ -9,6 +9,6 @@ from tests.paths import ROOT
 
 
 def test_other_commands_do_not_import_oras() -> None:
-    code = "import sys, dfc.runtime.cli.main; print({'oras', 'requests'} & sys.modules.keys())"
+    code = "import sys, dfc.runtime.cli.main; print({'oras', 'requests', 'spdx_tools'} & sys.modules.keys())"
     finished = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert finished.stdout.strip() == "set()"
