@@ -6,7 +6,7 @@ DEMO := build/demo
 TYPED := build/typed
 EXTRAS := build,cpu,publish,test
 
-.PHONY: setup libraries demo test check test-gpu bench clean
+.PHONY: setup libraries demo test check test-exhaustive test-gpu bench clean
 
 setup: .venv/ready
 
@@ -33,7 +33,11 @@ check: setup
 	cd $(TYPED) && MYPYPATH=. ../../$(BIN)/mypy --config-file ../../pyproject.toml -p dfc
 
 test: check
-	$(BIN)/python -m pytest -m 'not gpu' -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -m 'not gpu and not exhaustive' -n 2 --dist loadgroup
+
+# Combinations of which `make test` runs a choice.
+test-exhaustive: setup
+	$(BIN)/python -m pytest -m exhaustive -n 2
 
 test-gpu: setup
 	$(BIN)/python -m pytest -m gpu

@@ -212,7 +212,7 @@ class VerifyingBatch:
         for name, buffer in (("hidden", sequence.block.hidden), ("features", sequence.block.features)):
             if buffer is not None:
                 values = self._handed_on[name].read()
-                values[place] = buffer.read()[0]
+                values[place, : sequence.block.rows] = buffer.read()[0]
                 self._handed_on[name].write(values)
 
     def step(self, rows: Rows) -> dict[int, Round]:
