@@ -19,7 +19,7 @@ RUN = 512
 """Tokens that a draw looks at together."""
 
 EXCLUDED = -1.0e30
-"""Score of a token that is not kept: its exponential is 0."""
+"""What is added to the score of a token that is not kept: its exponential is 0."""
 
 
 class SamplingParameters(NamedTuple):
@@ -45,14 +45,24 @@ def distribution(op: OpBuilder, logits: ir.Value, parameters: SamplingParameters
     # A limit that is never reached keeps every token.
     count = op.Cast(op.Shape(logits, start=2, end=3), to=FLOAT)
     kept = ops.keep_heaviest(op, scores, one, op.Where(op.LessOrEqual(top_k, 0.0), op.Add(count, 1.0), top_k))
-    within = op.Softmax(op.Where(kept, scores, EXCLUDED), axis=-1)
+    within = _softmax_of_kept(op, scores, kept)
     kept = op.And(kept, ops.keep_heaviest(op, scores, within, op.Where(op.GreaterOrEqual(top_p, 1.0), 2.0, top_p)))
     kept = op.And(kept, op.GreaterOrEqual(within, op.Mul(min_p, op.ReduceMax(within, [2], keepdims=1))))
-    sampled = op.Softmax(op.Where(kept, scores, EXCLUDED), axis=-1)
+    sampled = _softmax_of_kept(op, scores, kept)
 
     best = op.ArgMax(logits, axis=-1, keepdims=1)
     one_hot = op.Cast(op.Equal(indices(op, logits, 2), best), to=FLOAT)
-    return op.Where(greedy, one_hot, sampled)
+    is_greedy = op.Cast(greedy, to=FLOAT)
+    return op.Add(op.Mul(one_hot, is_greedy), op.Mul(sampled, op.Sub(1.0, is_greedy)))
+
+
+def _softmax_of_kept(op: OpBuilder, scores: ir.Value, kept: ir.Value) -> ir.Value:
+    """Return the softmax over the kept scores, exactly 0 for the others.
+
+    Sums and products instead of Where, for which onnxruntime takes several times as long.
+    """
+    excluded = op.Mul(op.Sub(1.0, op.Cast(kept, to=FLOAT)), EXCLUDED)
+    return op.Softmax(op.Add(scores, excluded), axis=-1)
 
 
 def draw(op: OpBuilder, probabilities: ir.Value, uniform: ir.Value, *, vocab_size: int) -> ir.Value:

@@ -19,6 +19,9 @@ def lower_keep_heaviest(op: OpBuilder, node: ir.Node) -> Sequence[ir.Value]:
     halves = op.Constant(value=ir.tensor([0.5**step for step in range(1, BISECTIONS + 1)], dtype=ir.DataType.FLOAT))
     for step in op.Split(op.Mul(span, halves), num_outputs=BISECTIONS, axis=2, _outputs=BISECTIONS):
         middle = op.Add(low, step)
-        above = op.ReduceSum(op.Where(op.Greater(scores, middle), weights, 0.0), [2], keepdims=1)
+        # A product, not Where: onnxruntime takes three to five times as long for that.
+        above = op.ReduceSum(
+            op.Mul(op.Cast(op.Greater(scores, middle), to=ir.DataType.FLOAT), weights), [2], keepdims=1
+        )
         low = op.Where(op.GreaterOrEqual(above, limit), middle, low)
     return [op.Greater(scores, low)]
