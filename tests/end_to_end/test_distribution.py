@@ -127,11 +127,10 @@ def test_positions_have_the_distribution_of_the_target_in_every_case(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("speculation", ["mtp", "dflash2"])
+@pytest.mark.parametrize("case", [case for case in IN_EVERY_RUN if case.speculation != "none"], ids=str)
 def test_a_q_of_scores_that_are_not_divided_by_the_temperature_is_found_out(
-    artifact: Artifact, reference_model: Any, reference_runs: list[dict[str, Any]], speculation: str
+    artifact: Artifact, reference_model: Any, reference_runs: list[dict[str, Any]], case: Case
 ) -> None:
-    case = next(case for case in CASES if (case.speculation, case.temperature, case.top_k) == (speculation, 1.3, 0))
     falsify = partial(undivided, temperature=case.temperature)
     found = p_values(artifact, reference_model, prompt_of(case, reference_runs), case, FEWER_DRAWS, falsify=falsify)
     assert min(found) < LEAST_P, found
