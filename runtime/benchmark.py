@@ -197,8 +197,8 @@ def _summarize(plan: SpeculationPlan, context: int, record: _Record) -> Measured
         speculation=plan.speculation,
         draft_tokens=plan.draft_tokens,
         context=context,
-        prefill=_spread(record.prefill),
-        decode=_spread(record.decode),
+        prefill=spread(record.prefill),
+        decode=spread(record.decode),
         draft_ms=draft * 1e3,
         verify_ms=verify * 1e3,
         host_ms=host * 1e3,
@@ -212,5 +212,5 @@ def _summarize(plan: SpeculationPlan, context: int, record: _Record) -> Measured
     )
 
 
-def _spread(values: Sequence[float]) -> Spread:
+def spread(values: Sequence[float]) -> Spread:
     return Spread(statistics.median(values), min(values), max(values))

@@ -14,12 +14,14 @@ from rich.console import Console
 from rich.table import Table
 
 from dfc.artifacts import Artifact, ArtifactError, Component, open_artifact
+from dfc.runtime.batch_benchmark import MeasuredBatch, measure_batches
 from dfc.runtime.benchmark import Measured, measure, peak_memory
 from dfc.runtime.cli.against import encode_prompts, read_prompts
 from dfc.runtime.cli.bench_report import render
 from dfc.runtime.cli.options import debug_option
 from dfc.runtime.drafters import KINDS
 from dfc.runtime.engines import choose_backend
+from dfc.runtime.engines.onnxruntime import BACKEND as ONNXRUNTIME
 from dfc.runtime.errors import RunError
 from dfc.runtime.plan import RunContext, SpeculationPlan, SpeculationRequest, resolve
 from dfc.runtime.policy import NONE
@@ -41,6 +43,13 @@ from dfc.runtime.policy import NONE
     type=click.IntRange(min=1),
     multiple=True,
     help="Also with prompts of so many tokens, repeated text; may be repeated.",
+)
+@click.option(
+    "--batch-size",
+    "batch_sizes",
+    type=click.IntRange(min=2),
+    multiple=True,
+    help="Also with so many sequences in every call (onnxruntime); may be repeated.",
 )
 @click.option(
     "--max-new", type=click.IntRange(min=2), default=64, show_default=True, help="New tokens after each prompt."
@@ -68,6 +77,7 @@ def bench(
     prompts: Path | None,
     draft_tokens: tuple[int, ...],
     contexts: tuple[int, ...],
+    batch_sizes: tuple[int, ...],
     max_new: int,
     repetitions: int,
     json_file: Path | None,
@@ -86,14 +96,24 @@ def bench(
     try:
         opened = open_artifact(artifact)
         backend = choose_backend(opened)
+        if batch_sizes and backend != ONNXRUNTIME:
+            raise RunError(f"--batch-size needs onnxruntime; engines of {backend} take one sequence")
         plans = _plans(opened, backend, draft_tokens)
         texts = _prompts(opened, prompts, contexts, max_new)
-        console = Console(stderr=True)
+        log = Console(stderr=True)
 
         def tell(done: int, total: int) -> None:
-            console.print(f"repetition {done} of {total}", highlight=False)
+            log.print(f"repetition {done} of {total}", highlight=False)
 
         measured = measure(opened, backend, plans, texts, max_new, repetitions, tell)
+        # Batches load engines of their own, one way after another.
+        memory = peak_memory()
+
+        def tell_batch(done: int, total: int) -> None:
+            log.print(f"batch {done} of {total}", highlight=False)
+
+        sizes = sorted(set(batch_sizes))
+        batches = measure_batches(opened, plans, texts[0], sizes, max_new, repetitions, tell_batch)
     except (ArtifactError, RunError) as error:
         raise click.ClickException(str(error)) from error
     report = {
@@ -102,8 +122,9 @@ def bench(
         "backend": backend,
         "max_new": max_new,
         "repetitions": repetitions,
-        "peak_memory_bytes": peak_memory(),
+        "peak_memory_bytes": memory,
         "measured": [{"name": entry.name, **asdict(entry)} for entry in measured],
+        "batches": [{"name": entry.name, **asdict(entry)} for entry in batches],
     }
     try:
         if json_file is not None:
@@ -112,7 +133,14 @@ def bench(
             html_file.write_text(render(report, measured), encoding="utf-8")
     except OSError as error:
         raise click.ClickException(f"the report cannot be written: {error}") from error
-    _print_table(measured, before if compare is not None else None)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        # In a log, a row is a line.
+        console = Console(highlight=False, width=120)
+    _print_table(console, measured, before if compare is not None else None)
+    console.print(f"peak memory with all engines loaded: {memory / 1e6:.0f} MB")
+    if batches:
+        _print_batches(console, batches)
 
 
 def _read_rates(file: Path) -> dict[tuple[str, int], float]:
@@ -155,7 +183,26 @@ def _prompts(
     return prompts
 
 
-def _print_table(measured: Sequence[Measured], before: Mapping[tuple[str, int], float] | None) -> None:
+def _print_batches(console: Console, batches: Sequence[MeasuredBatch]) -> None:
+    heads = ("batch", "decoding", "tokens/s of all", "spread", "ms a round", "a round and sequence")
+    table = Table(*heads, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for column in table.columns[2:]:
+        column.justify = "right"
+    for entry in batches:
+        table.add_row(
+            str(entry.batch_size),
+            entry.name,
+            f"{entry.decode.median:.0f}",
+            f"{entry.decode.least:.0f}-{entry.decode.most:.0f}",
+            f"{entry.round_ms:.2f}",
+            f"{entry.tokens_per_round:.2f} ({entry.accepted_per_round:.2f})",
+        )
+    console.print(table)
+
+
+def _print_table(
+    console: Console, measured: Sequence[Measured], before: Mapping[tuple[str, int], float] | None
+) -> None:
     heads: tuple[str, ...] = (
         "context",
         "decoding",
@@ -185,13 +232,8 @@ def _print_table(measured: Sequence[Measured], before: Mapping[tuple[str, int], 
             f"{entry.tokens_per_round:.2f} ({entry.accepted_per_round:.2f})",
             *([] if before is None else [_ratio(entry, before)]),
         )
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        # In a log, a row is a line.
-        console = Console(highlight=False, width=120)
     console.print(table)
     console.print("draft, verify and host in milliseconds of one round; a round: its tokens (its accepted drafts)")
-    console.print(f"peak memory with all engines loaded: {peak_memory() / 1e6:.0f} MB")
 
 
 def _ratio(entry: Measured, before: Mapping[tuple[str, int], float]) -> str:

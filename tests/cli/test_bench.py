@@ -46,6 +46,25 @@ def test_every_figure_fits_the_others(reference_artifact: Artifact, tmp_path: Pa
     assert "<script" not in text
 
 
+def test_batches_give_the_tokens_of_all_sequences(reference_artifact: Artifact, tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    arguments = ("--draft-tokens", 3, "--batch-size", 3, "--batch-size", 2, "--max-new", 8, "--repetitions", 2)
+    finished = dfc("bench", reference_artifact.root, *arguments, "--json", figures)
+    assert finished.returncode == 0, finished.stderr
+    assert b"tokens/s of all" in finished.stdout
+    batches = json.loads(figures.read_text())["batches"]
+    ways = [(entry["batch_size"], entry["name"]) for entry in batches]
+    assert ways == [(size, name) for size in (2, 3) for name in ("plain", "dflash2 3", "mtp 3")]
+    for entry in batches:
+        assert 0 < entry["decode"]["least"] <= entry["decode"]["median"] <= entry["decode"]["most"]
+        assert entry["tokens_per_round"] == pytest.approx(1 + entry["accepted_per_round"])
+        assert 0 <= entry["accepted_per_round"] <= entry["draft_tokens"]
+        # A call's tokens are those of every sequence; its time is a median, the rate a sum, so they are only near.
+        each = entry["decode"]["median"] * entry["round_ms"] / 1e3 / entry["tokens_per_round"]
+        assert entry["batch_size"] / 4 < each < entry["batch_size"] * 4
+    assert all(entry["accepted_per_round"] > 0 for entry in batches if entry["draft_tokens"])
+
+
 def test_a_context_that_does_not_fit_is_refused(reference_artifact: Artifact) -> None:
     assert_fails(dfc("bench", reference_artifact.root, "--context", 10**6), 1, "--context 1000000", "does not fit")
 
