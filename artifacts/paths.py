@@ -7,6 +7,9 @@ MANIFEST_NAME = "manifest.json"
 SIGNATURE_NAME = "manifest.json.sig"
 """The one file that may be there and is not listed: it signs the list."""
 
+CONVERTED_NAME = "dfc-converted.safetensors"
+"""Weights whose bytes a build had to change, in one file beside the checkpoint's own."""
+
 
 def check_relative(path: str) -> str:
     """Return `path` when it stays inside the artifact on every machine.

@@ -13,7 +13,7 @@ from dfc.artifacts.bounded import open_regular
 from dfc.artifacts.errors import ArtifactError
 from dfc.artifacts.hashing import Progress
 from dfc.artifacts.manifest import Manifest, Origin
-from dfc.artifacts.paths import printable
+from dfc.artifacts.paths import CONVERTED_NAME, printable
 from dfc.artifacts.publishing.contents import list_contents
 from dfc.artifacts.reader import Artifact
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 _BLOCK_BYTES = 1 << 20
 _ARTIFACT = "SPDXRef-artifact"
-_WRITTEN = "dfc-converted.safetensors"
-"""Weights whose bytes a build had to change, in one file beside the checkpoint's own."""
 
 
 def write_sbom(artifact: Artifact, created: datetime | None = None, progress: Progress | None = None) -> str:
@@ -68,7 +66,7 @@ def describe(artifact: Artifact, created: datetime, progress: Progress | None = 
     for name, package in checkpoints.items():
         relations.append(Relationship(_ARTIFACT, RelationshipType.GENERATED_FROM, package.spdx_id))
         relations += [Relationship(package.spdx_id, RelationshipType.CONTAINS, file.spdx_id) for file in own[name]]
-        written = files.get(f"./weights/{name}/{_WRITTEN}")
+        written = files.get(f"./weights/{name}/{CONVERTED_NAME}")
         if written is not None:
             relations.append(Relationship(written.spdx_id, RelationshipType.GENERATED_FROM, package.spdx_id))
     relations += [Relationship(tool.spdx_id, RelationshipType.BUILD_TOOL_OF, _ARTIFACT) for tool in tools]
@@ -129,7 +127,7 @@ def _files(artifact: Artifact, progress: Progress | None) -> "dict[str, File]":
 def _weights(files: "dict[str, File]", component: str) -> "list[File]":
     """Return the files of a component's checkpoint, without what dfc wrote beside them."""
     folder = f"./weights/{component}/"
-    return [file for name, file in files.items() if name.startswith(folder) and name != f"{folder}{_WRITTEN}"]
+    return [file for name, file in files.items() if name.startswith(folder) and name != f"{folder}{CONVERTED_NAME}"]
 
 
 def _package(spdx_id: str, name: str, origin: Origin | None, files: "Iterable[File]") -> "Package":

@@ -5,13 +5,12 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from dfc.artifacts.copying import link_or_copy
-from dfc.artifacts.errors import ArtifactError
+from dfc.artifacts.errors import ArtifactError, reporting
 from dfc.artifacts.hashing import Progress, hash_files
 from dfc.artifacts.manifest import File, Manifest
 from dfc.artifacts.partial import PartialDirectory, sweep
@@ -37,7 +36,7 @@ class ArtifactWriter:
         Raises:
             ArtifactError: the output exists and may not be replaced, or its parent cannot be written.
         """
-        with _reporting(f"cannot write {self._output}"):
+        with reporting(f"cannot write {self._output}"):
             _make_directory(self._output.parent)
             sweep(self._output)
             check_replaceable(self._output, force=self._force)
@@ -64,7 +63,7 @@ class ArtifactWriter:
         # Writing to it again could write through a hard link into the user's checkpoint.
         if os.path.lexists(path):
             raise ArtifactError(f"{relative} is in the artifact already; every file is written once")
-        with _reporting(f"cannot write {relative}"):
+        with reporting(f"cannot write {relative}"):
             _make_directory(path.parent)
         return path
 
@@ -75,7 +74,7 @@ class ArtifactWriter:
             ArtifactError: the path leaves the artifact, exists already or cannot be written.
         """
         path = self.path(relative)
-        with _reporting(f"cannot write {relative}"), path.open("xb") as file:
+        with reporting(f"cannot write {relative}"), path.open("xb") as file:
             file.write(data)
 
     def add_file(self, relative: str, source: Path) -> None:
@@ -87,7 +86,7 @@ class ArtifactWriter:
         path = self.path(relative)
         if not Path(source).is_file():
             raise ArtifactError(f"{source} is not a file")
-        with _reporting(f"cannot copy {source} to {relative}"):
+        with reporting(f"cannot copy {source} to {relative}"):
             link_or_copy(Path(source), path)
 
     def commit(self, manifest: Manifest, progress: Progress | None = None) -> Manifest:
@@ -97,14 +96,14 @@ class ArtifactWriter:
             ArtifactError: the manifest names a file that was not written, or the output cannot be put into place.
         """
         root = self._root
-        with _reporting(f"cannot read the files of {self._output}"):
+        with reporting(f"cannot read the files of {self._output}"):
             names = _list_files(root)
             paths = [root / name for name in names]
             digests = hash_files(paths, progress)
             sizes = [path.stat().st_size for path in paths]
         files = {name: File(sha256=sha, size=size) for name, sha, size in zip(names, digests, sizes, strict=True)}
         complete = manifest.with_files(files).sealed()
-        with _reporting(f"cannot write {self._output}"):
+        with reporting(f"cannot write {self._output}"):
             (root / MANIFEST_NAME).write_text(complete.to_json(), encoding="utf-8")
             _sync_tree(root)
             self._publish()
@@ -142,7 +141,7 @@ def make_parent(output: Path) -> None:
         ArtifactError: it cannot be made.
     """
     output = Path(output).resolve()
-    with _reporting(f"cannot write {output}"):
+    with reporting(f"cannot write {output}"):
         _make_directory(output.parent)
 
 
@@ -152,7 +151,7 @@ def adopt(tree: Path, output: Path, *, force: bool) -> None:
     Raises:
         ArtifactError: the output may not be replaced or cannot be written.
     """
-    with _reporting(f"cannot write {output}"):
+    with reporting(f"cannot write {output}"):
         _sync_tree(tree)
         check_replaceable(output, force=force)
         if output.exists():
@@ -231,11 +230,3 @@ def _sync(path: Path) -> None:
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _reporting(failure: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ArtifactError(f"{failure}: {error.strerror or error}") from error

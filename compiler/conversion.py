@@ -11,11 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
+from dfc.artifacts.paths import CONVERTED_NAME
 from dfc.compiler.checkpoint.quantisation.weight import Array, ComputedTensor, Part, read_stored
 from dfc.compiler.checkpoint.spec import StorageType, TargetSpec, TensorLocation
 from dfc.compiler.errors import BuildError
 
-CONVERTED = Path("dfc-converted.safetensors")
+CONVERTED = Path(CONVERTED_NAME)
 """Name of the file of converted tensors, in the artifact's folder for the checkpoint's weights."""
 
 _COPIED_BYTES = 64 << 20

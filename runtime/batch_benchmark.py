@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from dfc.artifacts import Artifact
 from dfc.runtime.batch import Batch
-from dfc.runtime.benchmark import Spread, spread
+from dfc.runtime.benchmark import Spread, spread, way_name
 from dfc.runtime.load import load_batch
 from dfc.runtime.plan import SpeculationPlan
 
@@ -34,7 +34,7 @@ class MeasuredBatch:
     @property
     def name(self) -> str:
         """What tables and figures call it."""
-        return f"{self.speculation} {self.draft_tokens}" if self.draft_tokens else "plain"
+        return way_name(self.speculation, self.draft_tokens)
 
 
 def measure_batches(

@@ -52,7 +52,7 @@ class Measured:
     @property
     def name(self) -> str:
         """What tables and figures call it."""
-        return f"{self.speculation} {self.draft_tokens}" if self.draft_tokens else "plain"
+        return way_name(self.speculation, self.draft_tokens)
 
 
 class _TimedCall:
@@ -212,5 +212,11 @@ def _summarize(plan: SpeculationPlan, context: int, record: _Record) -> Measured
     )
 
 
+def way_name(speculation: str, draft_tokens: int) -> str:
+    """Return what tables and figures call a way to decode."""
+    return f"{speculation} {draft_tokens}" if draft_tokens else "plain"
+
+
 def spread(values: Sequence[float]) -> Spread:
+    """Return median, least and most of some values."""
     return Spread(statistics.median(values), min(values), max(values))

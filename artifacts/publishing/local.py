@@ -8,15 +8,14 @@ from typing import BinaryIO
 from dfc.artifacts.bounded import open_regular
 from dfc.artifacts.hashing import Progress
 from dfc.artifacts.manifest import File
-from dfc.artifacts.partial import PartialDirectory, sweep
+from dfc.artifacts.partial import PartialDirectory
 from dfc.artifacts.paths import MANIFEST_NAME, printable
 from dfc.artifacts.publishing import oci_manifest, tar
 from dfc.artifacts.publishing.contents import UNLISTED, list_contents
 from dfc.artifacts.publishing.errors import PublishingError
-from dfc.artifacts.publishing.receiving import check_sound, load_manifest, reporting
+from dfc.artifacts.publishing.receiving import check_sound, load_manifest, only_receiver
 from dfc.artifacts.reader import open_artifact
-from dfc.artifacts.turns import only_build
-from dfc.artifacts.writer import adopt, check_replaceable, make_parent
+from dfc.artifacts.writer import adopt, check_replaceable
 
 Entry = tuple[str, int, BinaryIO]
 """Name, size, and where exactly so many bytes are to be read."""
@@ -43,10 +42,7 @@ def receive(
     """
     output = Path(output).resolve()
     check_replaceable(output, force=force)
-    make_parent(output)
-    with only_build(output, waiting), reporting(output):
-        sweep(output)
-        check_replaceable(output, force=force)
+    with only_receiver(output, force=force, waiting=waiting):
         partial = PartialDirectory.create(output)
         try:
             entries = _from_directory(source) if source.is_dir() else _from_tar(source)

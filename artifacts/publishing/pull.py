@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, BinaryIO
 from dfc.artifacts.errors import ArtifactError
 from dfc.artifacts.hashing import Progress
 from dfc.artifacts.manifest import File
-from dfc.artifacts.partial import sweep
 from dfc.artifacts.paths import MANIFEST_NAME, printable
 from dfc.artifacts.publishing import oci_manifest
 from dfc.artifacts.publishing.errors import ConnectionCutError, PublishingError
-from dfc.artifacts.publishing.receiving import check_sound, load_manifest, reporting
+from dfc.artifacts.publishing.receiving import check_sound, load_manifest, only_receiver
 from dfc.artifacts.publishing.reference import Reference
-from dfc.artifacts.turns import only_build
-from dfc.artifacts.writer import adopt, check_replaceable, make_parent
+from dfc.artifacts.writer import adopt, check_replaceable
 
 if TYPE_CHECKING:
     from dfc.artifacts.publishing.registry import Repository
@@ -54,10 +52,7 @@ def pull(
     if reference.digest not in (None, digest):
         raise PublishingError(f"{reference} is refused: the registry sent a manifest whose digest is {digest}")
     files = oci_manifest.read(text, str(reference))
-    make_parent(output)
-    with only_build(output, waiting), reporting(output):
-        sweep(output)
-        check_replaceable(output, force=force)
+    with only_receiver(output, force=force, waiting=waiting):
         partial = output.parent / f".{output.name}.{digest.removeprefix('sha256:')[:16]}.pull"
         _remove_others(partial, output)
         _make_own(partial)

@@ -1,15 +1,18 @@
-"""What every way of receiving an artifact ends with."""
+"""What every way of receiving an artifact begins and ends with."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from dfc.artifacts.errors import ArtifactError
+from dfc.artifacts.errors import ArtifactError, reporting
 from dfc.artifacts.hashing import Progress
 from dfc.artifacts.manifest import Manifest
+from dfc.artifacts.partial import sweep
 from dfc.artifacts.paths import MANIFEST_NAME, printable
 from dfc.artifacts.publishing.errors import PublishingError
+from dfc.artifacts.turns import only_build
 from dfc.artifacts.verification import examine
+from dfc.artifacts.writer import check_replaceable, make_parent
 
 
 def check_sound(root: Path, source: str, progress: Progress | None = None) -> None:
@@ -38,9 +41,14 @@ def load_manifest(root: Path, source: str) -> Manifest:
 
 
 @contextlib.contextmanager
-def reporting(output: Path) -> Iterator[None]:
-    """Say of an `OSError` within that the output cannot be written."""
-    try:
+def only_receiver(output: Path, *, force: bool, waiting: Callable[[], None]) -> Iterator[None]:
+    """Wait until no other process writes to `output`, and be the only one within; what a killed one left is removed.
+
+    Raises:
+        ArtifactError: the output may not be replaced or, within too, cannot be written.
+    """
+    make_parent(output)
+    with only_build(output, waiting), reporting(f"cannot write {output}"):
+        sweep(output)
+        check_replaceable(output, force=force)
         yield
-    except OSError as error:
-        raise ArtifactError(f"cannot write {output}: {error.strerror or error}") from error

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from dfc.artifacts.bounded import open_regular
-from dfc.artifacts.errors import ArtifactError
+from dfc.artifacts.errors import ArtifactError, reporting
 from dfc.artifacts.hashing import Progress
+from dfc.artifacts.manifest import File
 from dfc.artifacts.paths import printable
 from dfc.artifacts.publishing import oci_manifest
 from dfc.artifacts.publishing.contents import list_contents
@@ -33,29 +34,32 @@ def pack(artifact: Artifact, file: Path, *, force: bool = False, progress: Progr
     """
     check_writable(file, force=force)
     contents = list_contents(artifact)
-    total, done = sum(entry.size for entry in contents.values()), 0
     partial = file.with_name(f".{file.name}.{secrets.token_hex(4)}.partial")
     try:
-        with partial.open("xb") as target:
-            with tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as tar:
-                for name, entry in contents.items():
-                    information = tarfile.TarInfo(name)
-                    information.size = entry.size
-                    with open_regular(artifact.path(name)) as source:
-                        tar.addfile(information, source)
-                    done += entry.size
-                    if progress is not None:
-                        progress(done, total)
-            target.flush()
-            os.fsync(target.fileno())
-        check_writable(file, force=force)
-        partial.replace(file)
-    except OSError as error:
-        raise ArtifactError(f"cannot write {file}: {error.strerror or error}") from error
+        with reporting(f"cannot write {file}"):
+            with partial.open("xb") as target:
+                _write(target, artifact, contents, progress)
+                target.flush()
+                os.fsync(target.fileno())
+            check_writable(file, force=force)
+            partial.replace(file)
     finally:
         with contextlib.suppress(OSError):
             partial.unlink()
     return oci_manifest.sha256(oci_manifest.write(contents))
+
+
+def _write(target: BinaryIO, artifact: Artifact, contents: dict[str, File], progress: Progress | None) -> None:
+    total, done = sum(entry.size for entry in contents.values()), 0
+    with tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name, entry in contents.items():
+            information = tarfile.TarInfo(name)
+            information.size = entry.size
+            with open_regular(artifact.path(name)) as source:
+                tar.addfile(information, source)
+            done += entry.size
+            if progress is not None:
+                progress(done, total)
 
 
 def check_writable(file: Path, *, force: bool) -> None:

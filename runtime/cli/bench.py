@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -92,7 +92,7 @@ def bench(
     for file in (json_file, html_file):
         if file is not None and not file.resolve().parent.is_dir():
             raise click.UsageError(f"{file} cannot be written: its directory does not exist")
-    before = {} if compare is None else _read_rates(compare)
+    before = None if compare is None else _read_rates(compare)
     try:
         opened = open_artifact(artifact)
         backend = choose_backend(opened)
@@ -100,20 +100,11 @@ def bench(
             raise RunError(f"--batch-size needs onnxruntime; engines of {backend} take one sequence")
         plans = _plans(opened, backend, draft_tokens)
         texts = _prompts(opened, prompts, contexts, max_new)
-        log = Console(stderr=True)
-
-        def tell(done: int, total: int) -> None:
-            log.print(f"repetition {done} of {total}", highlight=False)
-
-        measured = measure(opened, backend, plans, texts, max_new, repetitions, tell)
+        measured = measure(opened, backend, plans, texts, max_new, repetitions, _progress("repetition"))
         # Batches load engines of their own, one way after another.
         memory = peak_memory()
-
-        def tell_batch(done: int, total: int) -> None:
-            log.print(f"batch {done} of {total}", highlight=False)
-
         sizes = sorted(set(batch_sizes))
-        batches = measure_batches(opened, plans, texts[0], sizes, max_new, repetitions, tell_batch)
+        batches = measure_batches(opened, plans, texts[0], sizes, max_new, repetitions, _progress("batch"))
     except (ArtifactError, RunError) as error:
         raise click.ClickException(str(error)) from error
     report = {
@@ -137,10 +128,16 @@ def bench(
     if not console.is_terminal:
         # In a log, a row is a line.
         console = Console(highlight=False, width=120)
-    _print_table(console, measured, before if compare is not None else None)
+    _print_table(console, measured, before)
     console.print(f"peak memory with all engines loaded: {memory / 1e6:.0f} MB")
     if batches:
         _print_batches(console, batches)
+
+
+def _progress(what: str) -> Callable[[int, int], None]:
+    """Return what prints a line for each `what` that is done."""
+    console = Console(stderr=True, highlight=False)
+    return lambda done, total: console.print(f"{what} {done} of {total}")
 
 
 def _read_rates(file: Path) -> dict[tuple[str, int], float]:
@@ -183,11 +180,16 @@ def _prompts(
     return prompts
 
 
-def _print_batches(console: Console, batches: Sequence[MeasuredBatch]) -> None:
-    heads = ("batch", "decoding", "tokens/s of all", "spread", "ms a round", "a round and sequence")
+def _table(*heads: str) -> Table:
+    """Return a table whose first two columns are text and the others figures."""
     table = Table(*heads, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in table.columns[2:]:
         column.justify = "right"
+    return table
+
+
+def _print_batches(console: Console, batches: Sequence[MeasuredBatch]) -> None:
+    table = _table("batch", "decoding", "tokens/s of all", "spread", "ms a round", "a round and sequence")
     for entry in batches:
         table.add_row(
             str(entry.batch_size),
@@ -203,22 +205,9 @@ def _print_batches(console: Console, batches: Sequence[MeasuredBatch]) -> None:
 def _print_table(
     console: Console, measured: Sequence[Measured], before: Mapping[tuple[str, int], float] | None
 ) -> None:
-    heads: tuple[str, ...] = (
-        "context",
-        "decoding",
-        "prefill/s",
-        "tokens/s",
-        "spread",
-        "draft",
-        "verify",
-        "host",
-        "a round",
-    )
+    table = _table("context", "decoding", "prefill/s", "tokens/s", "spread", "draft", "verify", "host", "a round")
     if before is not None:
-        heads += ("x before",)
-    table = Table(*heads, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for column in table.columns[2:]:
-        column.justify = "right"
+        table.add_column("x before", justify="right")
     for entry in measured:
         table.add_row(
             str(entry.context or "text"),

@@ -107,21 +107,18 @@ def prompt_of(case: Case, reference_runs: list[dict[str, Any]]) -> list[int]:
     return ids[:PROMPT_TOKENS]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", IN_EVERY_RUN, ids=str)
+@pytest.mark.parametrize(
+    "case, draws",
+    [
+        *(pytest.param(case, FEWER_DRAWS, marks=pytest.mark.slow) for case in IN_EVERY_RUN),
+        *(pytest.param(case, DRAWS, marks=pytest.mark.exhaustive) for case in CASES),
+    ],
+    ids=str,
+)
 def test_positions_have_the_distribution_of_the_target(
-    artifact: Artifact, reference_model: Any, reference_runs: list[dict[str, Any]], case: Case
+    artifact: Artifact, reference_model: Any, reference_runs: list[dict[str, Any]], case: Case, draws: int
 ) -> None:
-    found = p_values(artifact, reference_model, prompt_of(case, reference_runs), case, FEWER_DRAWS)
-    assert min(found) > LEAST_P, found
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_positions_have_the_distribution_of_the_target_in_every_case(
-    artifact: Artifact, reference_model: Any, reference_runs: list[dict[str, Any]], case: Case
-) -> None:
-    found = p_values(artifact, reference_model, prompt_of(case, reference_runs), case, DRAWS)
+    found = p_values(artifact, reference_model, prompt_of(case, reference_runs), case, draws)
     print(case, *(f"{p:.4f}" for p in found))
     assert min(found) > LEAST_P, found
 
