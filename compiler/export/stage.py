@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
-from onnxscript import GraphBuilder, OpBuilder
+from onnxscript import OpBuilder
 
 from dfc.artifacts import ComponentName, Role, Tensor
+from dfc.compiler.export.nodes import NodeBuilder
 from dfc.compiler.export.origins import name_origins
 
 OPSET = 24
@@ -45,7 +46,7 @@ class StageBuilder:
         self._component = component
         opsets = {"": OPSET, DFC_DOMAIN: 1}
         self._graph = ir.Graph((), (), nodes=(), opset_imports=opsets, name=name)
-        self._builder = GraphBuilder(self._graph)
+        self._builder = NodeBuilder(self._graph)
         self._inputs: list[Tensor] = []
         self._outputs: list[Tensor] = []
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import onnx_ir as ir
-from onnxscript import GraphBuilder, OpBuilder
+from onnxscript import OpBuilder
 
+from dfc.compiler.export.nodes import NodeBuilder
 from dfc.compiler.export.origins import last_node, nodes_after, origin_text, set_origins
 
 Operator = tuple[str, str]
@@ -29,7 +30,7 @@ def continue_building(graph: ir.Graph) -> OpBuilder:
         if not isinstance(value.const_value, ir.ExternalTensor) and not str(value.name).startswith("constant."):
             value.name = f"constant.{taken}"
             taken += 1
-    return GraphBuilder(graph).op
+    return NodeBuilder(graph).op
 
 
 def lower(model: ir.Model, rules: Mapping[Operator, Rule]) -> None:
