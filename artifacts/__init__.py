@@ -1,5 +1,6 @@
 """The artifact format: one directory with a manifest, engines, weights and a tokenizer."""
 
+from dfc.artifacts.calibration import Calibration
 from dfc.artifacts.errors import ArtifactError
 from dfc.artifacts.hashing import Progress
 from dfc.artifacts.manifest import (
@@ -29,6 +30,7 @@ __all__ = [
     "ArtifactError",
     "ArtifactWriter",
     "Build",
+    "Calibration",
     "Component",
     "ComponentName",
     "Engine",

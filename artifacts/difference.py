@@ -69,8 +69,15 @@ def _items(manifest: Manifest) -> Items:
                 items["engines", f"{name} {backend} {number}"] = engine
     items.update({("weights", name): weight for name, weight in content.pop("weights").items()})
     items.update({("files", name): file for name, file in content.pop("files").items()})
-    items["calibration", "calibration"] = content.pop("calibration")
+    items.update({("calibration", device): _table(fields) for device, fields in content.pop("calibration").items()})
     items.update({("build", name): fields for name, fields in content.pop("build").items()})
     # A field that the format gets later must not be passed over.
     items.update({("other", name): {"value": value} for name, value in content.items()})
     return items
+
+
+def _table(calibration: dict[str, Any]) -> Fields:
+    """Return a calibration with a field for each way to decode and each drafter."""
+    rounds = {f"round {way['drafter']} {way['draft_tokens']}": way["seconds"] for way in calibration.pop("rounds")}
+    acceptance = {f"acceptance {name}": shares for name, shares in calibration.pop("acceptance").items()}
+    return {**calibration, **rounds, **acceptance}

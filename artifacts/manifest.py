@@ -6,10 +6,12 @@ import math
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from dfc.artifacts.bounded import read_bounded
+from dfc.artifacts.calibration import Calibration
 from dfc.artifacts.errors import ArtifactError
+from dfc.artifacts.frozen import Frozen
 from dfc.artifacts.migration import SCHEMA_VERSION, STEPS, migrate
 from dfc.artifacts.paths import check_relative, printable
 
@@ -53,18 +55,14 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Dimension = Annotated[int, Field(ge=0)] | Annotated[str, Field(min_length=1)]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class File(_Frozen):
+class File(Frozen):
     """Digest and length of one file of the artifact."""
 
     sha256: Sha256
     size: int = Field(ge=0)
 
 
-class Model(_Frozen):
+class Model(Frozen):
     """Identity of the target model."""
 
     name: Basename
@@ -77,7 +75,7 @@ class Model(_Frozen):
     candidate_vocab_size: int = Field(gt=0)
 
 
-class Tensor(_Frozen):
+class Tensor(Frozen):
     """One input or output of a stage.
 
     A string in `shape` is a symbolic dimension. `alias` is set on outputs only: it names the input that the output
@@ -91,7 +89,7 @@ class Tensor(_Frozen):
     role: Role
 
 
-class WeightPart(_Frozen):
+class WeightPart(Frozen):
     """Bytes of one tensor in a file of the artifact; they are converted when `dtype` is not the weight's."""
 
     file: RelativePath
@@ -100,7 +98,7 @@ class WeightPart(_Frozen):
     dtype: str = Field(min_length=1)
 
 
-class Weight(_Frozen):
+class Weight(Frozen):
     """What an engine of static shape reads as an input: parts that lie one behind the other."""
 
     dtype: str = Field(min_length=1)
@@ -108,7 +106,7 @@ class Weight(_Frozen):
     parts: tuple[WeightPart, ...]
 
 
-class Engine(_Frozen):
+class Engine(Frozen):
     """One compiled form of a stage, for one backend and precision.
 
     `sizes` are the symbolic dimensions of the stage that are fixed in it, and `context`, the cache rows it looks at.
@@ -123,7 +121,7 @@ class Engine(_Frozen):
     options: Options = {}
 
 
-class Stage(_Frozen):
+class Stage(Frozen):
     """What one call of a stage takes and gives, and the engines that compute it, by backend."""
 
     component: ComponentName
@@ -146,14 +144,14 @@ class Stage(_Frozen):
         return self
 
 
-class Origin(_Frozen):
+class Origin(Frozen):
     """The public repository, as `owner/name`, and the revision that a checkpoint was fetched from."""
 
     repository: str = Field(pattern=r"^[\w.-]+/[\w.-]+$")
     revision: str = Field(pattern=r"^[0-9a-f]{40}$")
 
 
-class Component(_Frozen):
+class Component(Frozen):
     """One checkpoint that went into the artifact, with the parameters that the runtime needs."""
 
     source: Basename
@@ -161,23 +159,24 @@ class Component(_Frozen):
     parameters: dict[str, Annotated[Parameter, AfterValidator(_portable)]] = {}
 
 
-class Build(_Frozen):
+class Build(Frozen):
     """How the artifact was built: nothing that differs between two builds of the same input."""
 
     options: Options = {}
     tools: Options = {}
 
 
-class Manifest(_Frozen):
+class Manifest(Frozen):
     """The content of `manifest.json`.
 
     The compiler leaves `files` empty: `ArtifactWriter.commit` fills it from what was written. `content_sha256` is the
     digest of this text with null in its own place (see `sealed`): it shows damage, not who wrote the manifest.
+    `calibration` holds what was measured, by the name of the device.
 
     A new field with a default needs no other `schema_version` (see `migration`).
     """
 
-    schema_version: Literal[2] = SCHEMA_VERSION
+    schema_version: Literal[3] = SCHEMA_VERSION
     content_sha256: Sha256 | None = None
     model: Model
     precision: Precision
@@ -186,7 +185,7 @@ class Manifest(_Frozen):
     stages: dict[str, Stage]
     weights: dict[str, Weight] = {}
     files: dict[RelativePath, File] = {}
-    calibration: dict[str, float] = {}
+    calibration: dict[Annotated[str, Field(min_length=1)], Calibration] = {}
     build: Build = Build()
 
     @model_validator(mode="after")
@@ -201,6 +200,10 @@ class Manifest(_Frozen):
                     self._check_listed(engine.path, f"stage {name} names the engine {engine.path}")
         for name, weight in self.weights.items():
             self._check_weight(name, weight)
+        for device, calibration in self.calibration.items():
+            for drafter in calibration.drafters:
+                if drafter not in self.components:
+                    raise ValueError(f"the calibration of {device} has {drafter}, which is not listed in components")
         return self
 
     def _check_listed(self, path: str, what: str) -> None:
@@ -234,6 +237,10 @@ class Manifest(_Frozen):
             return Manifest.model_validate({**dict(self), "files": files})
         except ValidationError as error:
             raise ArtifactError(f"the manifest does not fit the files written: {_first_problem(error)}") from None
+
+    def with_calibration(self, calibration: dict[str, Calibration]) -> "Manifest":
+        """Return this manifest with other calibrations."""
+        return Manifest.model_validate({**dict(self), "calibration": calibration})
 
     def sealed(self) -> "Manifest":
         """Return this manifest with the digest of its own text in it."""

@@ -8,7 +8,7 @@ artifacts without it mean.
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 Document = dict[str, Any]
 
@@ -20,7 +20,15 @@ def _from_1(document: Document) -> Document:
     return document
 
 
-STEPS: Mapping[int, Callable[[Document], Document]] = {1: _from_1}
+def _from_2(document: Document) -> Document:
+    """Version 2 had numbers without a device in `calibration`, which no dfc wrote and none can use."""
+    calibration = document.get("calibration")
+    if isinstance(calibration, dict) and all(isinstance(value, int | float) for value in calibration.values()):
+        del document["calibration"]
+    return document
+
+
+STEPS: Mapping[int, Callable[[Document], Document]] = {1: _from_1, 2: _from_2}
 """What makes a document of each version one of the next; the document is a copy and need not be a valid one."""
 
 

@@ -10,6 +10,7 @@ from dfc.artifacts.bounded import read_bounded
 from dfc.artifacts.errors import ArtifactError
 from dfc.artifacts.manifest import MAX_MANIFEST_BYTES
 from dfc.artifacts.paths import MANIFEST_NAME, SIGNATURE_NAME
+from dfc.artifacts.replacing import replace_file
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -25,13 +26,7 @@ def write_signature(root: Path, key: Path) -> None:
         ArtifactError: the key cannot be used, or the artifact cannot be read or written.
     """
     signature = _private_key(key).sign(read_bounded(root / MANIFEST_NAME, MAX_MANIFEST_BYTES))
-    partial = root.with_name(f".{root.resolve().name}.{SIGNATURE_NAME}.partial")
-    try:
-        partial.write_bytes(base64.b64encode(signature) + b"\n")
-        partial.replace(root / SIGNATURE_NAME)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise ArtifactError(f"cannot write {root / SIGNATURE_NAME}: {error.strerror}") from error
+    replace_file(root, SIGNATURE_NAME, base64.b64encode(signature) + b"\n")
 
 
 def signature_problem(root: Path, key: Path) -> str | None:

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from dfc.artifacts import Artifact, ArtifactError, open_artifact
 from dfc.artifacts.sbom import write_sbom
+from dfc.runtime.cli.calibration_table import print_calibration
 from dfc.runtime.cli.checking import hashing_progress
 from dfc.runtime.cli.options import debug_option
 from dfc.runtime.engines import choose_backend
@@ -74,5 +75,7 @@ def _print_tables(artifact: Artifact, plan: SpeculationPlan) -> None:
             str(len(stage.outputs)),
         )
     console.print(stages)
+    for device, calibration in manifest.calibration.items():
+        print_calibration(console, device, calibration)
     weights = sum(file.size for path, file in manifest.files.items() if path.startswith("weights/"))
     console.print(f"{len(manifest.files)} files, {weights / 1e6:.1f} MB of weights")

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import safetensors.numpy
 
-from dfc.artifacts import ArtifactWriter, Component, Engine, Manifest, Model, Stage, Tensor, Weight
+from dfc.artifacts import ArtifactWriter, Calibration, Component, Engine, Manifest, Model, Stage, Tensor, Weight
 
 ENGINE = "stages/target_advance/onnxruntime/model.onnx"
 FILES: Mapping[str, bytes] = {
@@ -52,12 +52,44 @@ def sample_manifest() -> Manifest:
     )
 
 
-def write_artifact(output: Path, files: Mapping[str, bytes] = FILES, *, force: bool = False) -> Manifest:
+DEVICE = "a processor, 2 threads, onnxruntime"
+
+
+def sample_calibration(plain: float = 0.5) -> Calibration:
+    """Plain decoding and two lengths of MTP, at two contexts."""
+    return Calibration.model_validate(
+        {
+            "library": "onnxruntime",
+            "library_version": "1.32.0",
+            "contexts": (16, 48),
+            "rounds": (
+                {"drafter": "none", "draft_tokens": 0, "seconds": (plain, 0.75)},
+                {"drafter": "mtp", "draft_tokens": 1, "seconds": (0.625, 0.875)},
+                {"drafter": "mtp", "draft_tokens": 2, "seconds": (0.75, 1.0)},
+            ),
+            "acceptance": {"mtp": (0.75, 0.5)},
+            "thresholds": (
+                {"below": 32, "drafter": "mtp", "draft_tokens": 2, "tokens_per_second": 2.5},
+                {"below": None, "drafter": "none", "draft_tokens": 0, "tokens_per_second": 1.5},
+            ),
+        }
+    )
+
+
+def with_mtp(manifest: Manifest) -> Manifest:
+    """Return the manifest with an MTP head among its components, for which there are no stages."""
+    components = {**manifest.components, "mtp": Component(source="tiny", parameters={"draft_tokens": 2})}
+    return manifest.model_copy(update={"components": components})
+
+
+def write_artifact(
+    output: Path, files: Mapping[str, bytes] = FILES, *, force: bool = False, manifest: Manifest | None = None
+) -> Manifest:
     """Write an artifact of `files`."""
     with ArtifactWriter(output, force=force) as writer:
         for name, data in files.items():
             writer.add_bytes(name, data)
-        return writer.commit(sample_manifest())
+        return writer.commit(manifest or sample_manifest())
 
 
 def content(root: Path) -> dict[str, bytes]:

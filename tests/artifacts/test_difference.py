@@ -12,14 +12,15 @@ import pytest
 from dfc.artifacts import Artifact, Manifest
 from dfc.artifacts.difference import Change, differences
 from dfc.artifacts.reader import read_manifest
-from tests.artifacts.samples import ENGINE, write_tensor_artifact
+from tests.artifacts.samples import DEVICE, ENGINE, sample_calibration, write_tensor_artifact
 
 
 @pytest.fixture
 def manifest(tmp_path: Path) -> Manifest:
     """A manifest in which every part of the format is filled."""
     document = as_json(read_manifest(write_tensor_artifact(tmp_path / "artifact")))
-    document["calibration"] = {"threshold": 0.5}
+    document["components"]["mtp"] = {"source": "tiny", "parameters": {}}
+    document["calibration"] = {DEVICE: sample_calibration().model_dump(mode="json")}
     document["build"] = {"options": {"backend": "onnxruntime"}, "tools": {"dfc": "1"}}
     engine = document["stages"]["target_advance"]["engines"]["onnxruntime"][0]
     engine.update({"options": {"level": "3"}, "sizes": {"T": 8}, "compute_capabilities": ["9.0"]})
@@ -106,7 +107,22 @@ def test_a_changed_order_is_found(manifest: Manifest) -> None:
         (("build", "tools", "dfc"), "2", Change("build", "tools", "dfc", "1", "2")),
         (("build", "options", "new"), "2", Change("build", "options", "new", None, "2")),
         (("files", "more"), {"size": 0, "sha256": "0" * 64}, Change("files", "more", None, None, ...)),
-        (("calibration", "threshold"), 0.25, Change("calibration", "calibration", "threshold", 0.5, 0.25)),
+        (("calibration", DEVICE, "library"), "other", Change("calibration", DEVICE, "library", "onnxruntime", "other")),
+        (
+            ("calibration", DEVICE, "rounds", 0, "seconds"),
+            [0.5, 0.25],
+            Change("calibration", DEVICE, "round none 0", [0.5, 0.75], [0.5, 0.25]),
+        ),
+        (
+            ("calibration", DEVICE, "acceptance", "mtp"),
+            [0.75, 0.25],
+            Change("calibration", DEVICE, "acceptance mtp", [0.75, 0.5], [0.75, 0.25]),
+        ),
+        (
+            ("calibration", "other"),
+            sample_calibration().model_dump(mode="json"),
+            Change("calibration", "other", None, None, ...),
+        ),
     ],
 )
 def test_changes_are_named(manifest: Manifest, path: tuple[Any, ...], value: Any, expected: Change) -> None:

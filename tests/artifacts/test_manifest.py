@@ -13,13 +13,23 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from dfc.artifacts import SCHEMA_VERSION, ArtifactError, Build, Component, Engine, File, Manifest, Model, Stage, Tensor
-from tests.artifacts.samples import ENGINE, FILES, assert_one_sentence, sample_manifest
+from dfc.artifacts.calibration import Calibration
+from tests.artifacts.samples import (
+    DEVICE,
+    ENGINE,
+    FILES,
+    assert_one_sentence,
+    sample_calibration,
+    sample_manifest,
+    with_mtp,
+)
 
 DIGEST = "0" * 64
 
 
 def complete_manifest() -> Manifest:
-    return sample_manifest().with_files({name: File(sha256=DIGEST, size=len(data)) for name, data in FILES.items()})
+    manifest = with_mtp(sample_manifest()).with_calibration({DEVICE: sample_calibration()})
+    return manifest.with_files({name: File(sha256=DIGEST, size=len(data)) for name, data in FILES.items()})
 
 
 def save(path: Path, manifest: Manifest) -> Path:
@@ -48,6 +58,27 @@ counts = st.integers(1, 2**40)
 parameters = st.one_of(
     st.booleans(), st.integers(-(2**40), 2**40), st.floats(allow_nan=False, allow_infinity=False), words, st.none()
 ) | st.lists(st.integers(-9, 9)).map(tuple)
+
+
+@st.composite
+def calibrations(draw: st.DrawFn) -> Calibration:
+    contexts = sorted(draw(st.sets(st.integers(1, 2**20), min_size=1, max_size=3)))
+    lengths = draw(st.sets(st.integers(1, 8), max_size=3))
+    seconds = st.tuples(*[st.floats(1e-9, 1e3) for _ in contexts])
+    rounds = [{"drafter": "none", "draft_tokens": 0, "seconds": draw(seconds)}]
+    rounds += [{"drafter": "dflash2", "draft_tokens": count, "seconds": draw(seconds)} for count in sorted(lengths)]
+    ends = [*sorted(draw(st.sets(st.integers(1, 2**20), max_size=3))), None]
+    way = {"drafter": "none", "draft_tokens": 0, "tokens_per_second": draw(st.floats(1e-9, 1e6))}
+    return Calibration.model_validate(
+        {
+            "library": draw(words),
+            "library_version": draw(words),
+            "contexts": tuple(contexts),
+            "rounds": tuple(rounds),
+            "acceptance": {"dflash2": tuple(draw(st.floats(0, 1)) for _ in range(max(lengths, default=0)))},
+            "thresholds": tuple({"below": end, **way} for end in ends),
+        }
+    )
 
 
 @st.composite
@@ -83,7 +114,7 @@ def manifests(draw: st.DrawFn) -> Manifest:
             )
         },
         files={ENGINE: File(sha256=DIGEST, size=draw(counts))},
-        calibration=draw(st.dictionaries(words, st.floats(allow_nan=False, allow_infinity=False))),
+        calibration=draw(st.dictionaries(words, calibrations(), max_size=2)),
         build=Build(options=draw(options), tools=draw(options)),
     )
 
@@ -103,7 +134,7 @@ def test_any_manifest_round_trips_and_has_one_text(
 
 def test_text_does_not_depend_on_the_order_of_construction() -> None:
     files = complete_manifest().files
-    backwards = sample_manifest().with_files(dict(reversed(files.items())))
+    backwards = complete_manifest().with_files(dict(reversed(files.items())))
     assert list(backwards.files) != list(files)
     assert backwards.to_json() == complete_manifest().to_json()
 
@@ -146,6 +177,26 @@ REFUSALS = [
     ("files", {"../outside": {"sha256": DIGEST, "size": 0}}, "../outside"),
     ("files", {"a\nb": {"sha256": DIGEST, "size": 0}}, r"a\nb"),
     ("calibration", {"threshold": "high"}, "calibration.threshold"),
+    ("calibration", {"": {}}, "calibration"),
+    (f"calibration/{DEVICE}/version", 2, f"calibration.{DEVICE}.version"),
+    (f"calibration/{DEVICE}/contexts", [], "contexts"),
+    (f"calibration/{DEVICE}/contexts", [48, 16], "do not rise"),
+    (f"calibration/{DEVICE}/contexts", [16, 32, 48], "none 0 lack a time"),
+    (f"calibration/{DEVICE}/rounds/1/seconds", [0.5], "mtp 1 lack a time"),
+    (f"calibration/{DEVICE}/rounds/1/seconds", [0.5, 0.0], "rounds.1.seconds.1"),
+    (f"calibration/{DEVICE}/rounds/1/seconds", [0.5, "1"], "rounds.1.seconds.1"),
+    (f"calibration/{DEVICE}/rounds/1/drafter", "target", "rounds.1.drafter"),
+    (f"calibration/{DEVICE}/rounds/1/drafter", "none", "do not go with"),
+    (f"calibration/{DEVICE}/rounds/1/drafter", "dflash", "no position 1 of dflash"),
+    (f"calibration/{DEVICE}/rounds/2/draft_tokens", 0, "do not go with"),
+    (f"calibration/{DEVICE}/rounds/2/draft_tokens", 1, "two entries"),
+    (f"calibration/{DEVICE}/rounds/2/draft_tokens", 3, "no position 3 of mtp"),
+    (f"calibration/{DEVICE}/rounds", [], "no entry of plain"),
+    (f"calibration/{DEVICE}/acceptance/mtp", [0.5, 1.5], "acceptance.mtp.1"),
+    (f"calibration/{DEVICE}/acceptance/dflash2", [0.5], "dflash2, which is not listed"),
+    (f"calibration/{DEVICE}/thresholds", [], "do not rise"),
+    (f"calibration/{DEVICE}/thresholds/0/below", None, "do not rise"),
+    (f"calibration/{DEVICE}/thresholds/0/tokens_per_second", 0, "tokens_per_second"),
     ("build/options", {"output": "/work/out"}, "build.options.output"),
     ("build/options", {"flags": "--output=/work/out"}, "build.options.flags"),
     ("build/tools", {"dfc": "file:///work"}, "build.tools.dfc"),
@@ -234,7 +285,7 @@ def test_absolute_paths_are_refused_at_construction(value: str) -> None:
 
 def test_not_a_number_is_refused() -> None:
     with pytest.raises(ValidationError, match="finite"):
-        Manifest.model_validate({**dict(sample_manifest()), "calibration": {"threshold": float("nan")}})
+        sample_calibration(plain=float("nan"))
 
 
 def strings(value: Any) -> list[str]:

@@ -58,6 +58,21 @@ def assert_contains(found: Any, wanted: Any, place: str) -> None:
         assert found == wanted, place
 
 
+def test_version_2_is_read_with_all_that_it_says() -> None:
+    text = (STORED / "v2.json").read_bytes()
+    manifest = Manifest.load(STORED / "v2.json")
+    written, read = json.loads(text), json.loads(manifest.to_json())
+    assert {**written, "schema_version": SCHEMA_VERSION} == read
+    assert manifest.is_whole(text)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_numbers_without_a_device_are_left_out(version: int, tmp_path: Path) -> None:
+    document = json.loads((STORED / f"v{version}.json").read_text()) | {"calibration": {"threshold": 0.5}}
+    (tmp_path / "manifest.json").write_text(json.dumps(document))
+    assert Manifest.load(tmp_path / "manifest.json").calibration == {}
+
+
 def test_a_migration_leaves_its_input_alone(version_1: dict[str, Any]) -> None:
     before = copy.deepcopy(version_1)
     assert migrate(version_1, 1)["schema_version"] == SCHEMA_VERSION
