@@ -106,8 +106,12 @@ class BuildPlan:
         return padded_capacity(rows) if self.backend.prompt_rows else rows
 
 
-def build_artifact(request: BuildRequest, report: Report = lambda line: None) -> Manifest:
-    """Build an artifact and return its manifest; `report` gets a line for each step.
+def build_artifact(
+    request: BuildRequest, report: Report = lambda line: None, progress: Report = lambda line: None
+) -> Manifest:
+    """Build an artifact and return its manifest.
+
+    `report` gets a line for each step, `progress` what a library does in it, many times a second and from any thread.
 
     While another process builds the same output, this one waits.
 
@@ -127,7 +131,7 @@ def build_artifact(request: BuildRequest, report: Report = lambda line: None) ->
         weights: dict[str, Weight] = {}
         with build_log(writer.path(LOG_NAME), request.output) as log:
             for stage in author_stages(plan):
-                stages[stage.name] = _write_stage(writer, stage, request, plan, weights, log, report)
+                stages[stage.name] = _write_stage(writer, stage, request, plan, weights, log, report, progress)
         report("weights")
         _add_weights(writer, target.WEIGHTS_FOLDER, checkpoint_files(plan.target))
         for drafter in plan.drafters:
@@ -215,9 +219,10 @@ def _write_stage(
     weights: dict[str, Weight],
     log: Path,
     report: Report,
+    progress: Report,
 ) -> Stage:
     """Write a stage's engines and add the weights that they take as inputs to `weights`."""
-    sizes = EngineRequest(plan.round_rows, plan.capacity, request.options, log)
+    sizes = EngineRequest(plan.round_rows, plan.capacity, request.options, log, progress)
     compiled = _recall_or_compile(stage, sizes, request, plan, report)
     for path, data in compiled.files.items():
         writer.add_bytes(path, data)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +25,7 @@ class LibraryLog:
         self.lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._errors: list[str] = []
         self._file = file
+        self._writing = threading.Lock()
 
     def logger(self, library: Library) -> ILogger:
         """Return a logger for `library` (a bindings module) that writes here."""
@@ -40,10 +43,18 @@ class LibraryLog:
     def add(self, line: str) -> None:
         """Take in a line."""
         self.lines.append(line)
-        # Opened for every line: what a killed process was told last is on the disk.
-        if self._file is not None:
-            with self._file.open("a", encoding="utf-8") as file:
+        with self._writing:
+            if self._file is None:
+                return
+            # The library calls this, and C++ may not get an exception: a full disk costs the log.
+            # Opened for every line: what a killed process was told last is on the disk.
+            with contextlib.suppress(OSError), self._file.open("a", encoding="utf-8") as file:
                 file.write(f"{line}\n")
+
+    def close(self) -> None:
+        """Write nothing to the file any more."""
+        with self._writing:
+            self._file = None
 
     def clear(self) -> None:
         """Forget what was said so far."""

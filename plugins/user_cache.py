@@ -23,9 +23,12 @@ def write_cache(path: Path, content: bytes) -> bool:
             partial = Path(file.name)
             file.write(content)
         partial.replace(path)
+        partial = None
     except OSError:
+        return False
+    finally:
+        # Also when a signal ends the process here.
         if partial is not None:
             with contextlib.suppress(OSError):
                 partial.unlink()
-        return False
     return True

@@ -30,13 +30,14 @@ class EngineOptions:
 class EngineRequest:
     """What engines of every stage of an artifact must hold: rows of a round and of a prompt chunk, and cache rows.
 
-    What a library says while it builds goes to the end of ``log``.
+    What a library says while it builds goes to the end of ``log``, how far it is to ``progress``.
     """
 
     round_rows: int
     capacity: int
     options: EngineOptions
     log: Path | None = None
+    progress: Report = lambda line: None
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,9 @@ def compile_stage(stage: StageGraph, request: EngineRequest, report: Report) -> 
         request,
         report,
         plugin_rules(),
-        lambda model, name: build_engine(library, model, name, request.options, configure, override, request.log),
+        lambda model, name: build_engine(
+            library, model, name, request.options, configure, override, request.log, request.progress
+        ),
     )
 
 

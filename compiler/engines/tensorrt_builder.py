@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -9,12 +10,14 @@ from typing import TYPE_CHECKING, TypeAlias
 import onnx_ir as ir
 
 from dfc.compiler.engines.backend import EngineOptions
+from dfc.compiler.engines.interruptible import run_interruptibly
 from dfc.compiler.engines.tensorrt_failure import locate, shorten
+from dfc.compiler.engines.tensorrt_progress import Progress, progress_monitor
 from dfc.compiler.errors import BuildError
 from dfc.plugins.library_log import LibraryLog
 
 if TYPE_CHECKING:
-    from engine_library import Builder, IBuilderConfig, INetworkDefinition, Library
+    from engine_library import Builder, IBuilderConfig, INetworkDefinition, IProgressMonitor, Library
 
 Configure: TypeAlias = "Callable[[Library, IBuilderConfig, EngineOptions], None]"
 """Sets what one library alone knows: gets the bindings module, the builder's configuration and the options."""
@@ -28,6 +31,7 @@ def build_engine(
     configure: Configure,
     parser_flags: int = 0,
     log_file: Path | None = None,
+    progress: Progress = lambda line: None,
 ) -> bytes:
     """Return the engine of a graph whose shapes are all static.
 
@@ -36,11 +40,34 @@ def build_engine(
     """
     log = LibraryLog(log_file)
     log.add(f"engine {name}")
+
+    def build(abandoned: threading.Event) -> bytes:
+        monitor = progress_monitor(library, progress, abandoned)
+        return _build(library, model, name, options, configure, parser_flags, log, monitor)
+
+    try:
+        return run_interruptibly(build)
+    finally:
+        # A library that was left behind goes on talking, and the artifact's directory may be gone by then.
+        log.close()
+
+
+def _build(
+    library: Library,
+    model: ir.Model,
+    name: str,
+    options: EngineOptions,
+    configure: Configure,
+    parser_flags: int,
+    log: LibraryLog,
+    monitor: IProgressMonitor,
+) -> bytes:
     logger = log.logger(library)
     builder = library.Builder(logger)
     network = create_network(library, builder)
     parse(library, network, model, name, log, parser_flags)
     config = builder.create_builder_config()
+    config.progress_monitor = monitor
     # A row's result must not depend on which fast approximation a shape gets; the states need float32 as it is.
     config.clear_flag(library.BuilderFlag.TF32)
     if options.workspace is not None:

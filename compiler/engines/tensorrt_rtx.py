@@ -32,7 +32,9 @@ def compile_stage(stage: StageGraph, request: EngineRequest, report: Report) -> 
         request,
         report,
         body_rules(),
-        lambda model, name: build_engine(library, model, name, request.options, configure, log_file=request.log),
+        lambda model, name: build_engine(
+            library, model, name, request.options, configure, log_file=request.log, progress=request.progress
+        ),
     )
 
 

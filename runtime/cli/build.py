@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
+from rich.markup import escape
 
 from dfc.artifacts import ArtifactError
 from dfc.plugins.user_cache import cache_directory
@@ -15,6 +18,24 @@ from dfc.runtime.cli.quantising import QuantisingRequest, quantisation, quantisi
 
 if TYPE_CHECKING:
     from dfc.compiler.build import Dtype
+
+
+@dataclass
+class StepsShown:
+    """One line on a terminal: the step of a build, and what the engine library does in it."""
+
+    show: Callable[[str], None]
+    step: str = ""
+
+    def begin(self, step: str) -> None:
+        """Show a new step."""
+        self.step = step
+        self.show(escape(step))
+
+    def go_on(self, detail: str) -> None:
+        """Show how far the step is."""
+        self.show(escape(f"{self.step}: {detail}"))
+
 
 DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 
@@ -110,7 +131,8 @@ def build(
         )
         if console.is_terminal:
             with console.status("reading checkpoints") as status:
-                manifest = build_artifact(request, status.update)
+                shown = StepsShown(status.update)
+                manifest = build_artifact(request, shown.begin, shown.go_on)
         else:
             manifest = build_artifact(request, lambda line: console.print(line, soft_wrap=True))
     except OptionError as error:

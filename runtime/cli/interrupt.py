@@ -1,4 +1,4 @@
-"""Ctrl-C during a generation: it stops after the current round, and what is there is kept."""
+"""Signals: Ctrl-C during a generation stops it after the current round; SIGTERM ends a command as Ctrl-C does."""
 
 from __future__ import annotations
 
@@ -6,8 +6,22 @@ import signal
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-INTERRUPTED = 130
-"""The exit code of a command that Ctrl-C ended."""
+INTERRUPTED, TERMINATED = 130, 143
+"""The exit codes of a command that Ctrl-C or SIGTERM ended."""
+
+
+class Terminated(BaseException):
+    """The process was told to end: what it has begun to write is removed on the way out."""
+
+
+def unwind_when_terminated() -> None:
+    """Make the first SIGTERM raise `Terminated`; the second ends the process where it is."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, end)
 
 
 class Interrupt:

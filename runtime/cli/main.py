@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
@@ -14,7 +15,7 @@ from dfc.runtime.cli.build import build
 from dfc.runtime.cli.cache import cache
 from dfc.runtime.cli.diff import diff
 from dfc.runtime.cli.inspect import inspect
-from dfc.runtime.cli.interrupt import INTERRUPTED
+from dfc.runtime.cli.interrupt import INTERRUPTED, TERMINATED, Terminated, unwind_when_terminated
 from dfc.runtime.cli.operators import operators
 from dfc.runtime.cli.options import debug_option
 from dfc.runtime.cli.pull import pull
@@ -65,11 +66,14 @@ cli.add_command(pull)
 def main() -> NoReturn:
     """Run the command line and exit."""
     debug = "--debug" in sys.argv
+    unwind_when_terminated()
     try:
         code = cli.main(prog_name="dfc", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except (click.Abort, KeyboardInterrupt):
-        _leave("interrupted", INTERRUPTED, debug)
+        _leave("interrupted", INTERRUPTED, debug, at_once=True)
+    except Terminated:
+        _leave("terminated", TERMINATED, debug, at_once=True)
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "dfc"
         _leave(f"{error.format_message()} (see {command} --help)", USAGE, debug)
@@ -84,10 +88,15 @@ def main() -> NoReturn:
         _leave(f"unexpected {type(error).__name__}: {summary}; --debug shows where", FAILURE, debug)
 
 
-def _leave(message: str, code: int, debug: bool) -> NoReturn:
+def _leave(message: str, code: int, debug: bool, *, at_once: bool = False) -> NoReturn:
     if debug:
         traceback.print_exc()
     click.echo(f"dfc: {message}", err=True)
+    if at_once:
+        # An engine library may still be building in its thread, and does not take the interpreter's end well.
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+        os._exit(code)
     sys.exit(code)
 
 

@@ -17,6 +17,7 @@ CONTRACTS = ROOT / "build" / "contracts"
 
 SHARED = (
     "dfc.compiler.engines.tensorrt_builder",
+    "dfc.compiler.engines.tensorrt_progress",
     "dfc.plugins.library_log",
     "dfc.runtime.engines.tensorrt_engine",
     "dfc.runtime.engines.tensorrt_runtime",

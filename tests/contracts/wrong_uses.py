@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 BUILDER = "compiler/engines/tensorrt_builder.py"
+PROGRESS = "compiler/engines/tensorrt_progress.py"
 LOG = "plugins/library_log.py"
 RUNTIME = "runtime/engines/tensorrt_runtime.py"
 RTX_BUILDER = "compiler/engines/tensorrt_rtx.py"
@@ -43,6 +44,8 @@ WRONG_USES = (
     WrongUse("flag of another enum", BUILDER, "library.MemoryPoolType.WORKSPACE", "library.BuilderFlag.TF32"),
     WrongUse("absent property", BUILDER, "config.builder_optimization_level", "config.optimization_level"),
     WrongUse("build from the wrong things", BUILDER, "network(network, config)", "network(config, network)"),
+    WrongUse("absent property of a configuration", BUILDER, "config.progress_monitor", "config.monitor"),
+    WrongUse("absent class", PROGRESS, "library.IProgressMonitor", "library.IProgress"),
     WrongUse("absent enum", LOG, "library.ILogger.Severity", "library.ILogger.Level"),
     WrongUse("absent property of an enum", LOG, "severity.name", "severity.label"),
     WrongUse("wrong type of argument", RUNTIME, "library.Runtime(self._logger)", 'library.Runtime("errors")'),
